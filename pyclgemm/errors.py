@@ -68,13 +68,7 @@ class KernelBuildError(PyclgemmError, RuntimeError):
 
 
 def shown(value: object, most: int = 60) -> str:
-    """The ``repr`` of a value for a message, cut to `most` characters; it never raises.
-
-    Examples
-    --------
-    >>> shown(64), shown("6" * 100, most=10)
-    ('64', "'666666...")
-    """
+    """The ``repr`` of a value for a message, cut to `most` characters; it never raises."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # too many digits, or too deep a nesting
@@ -112,17 +106,10 @@ def _file_error(message: str, errno: int | None, filename: str | None) -> FileEr
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""Escape the characters that a terminal would obey instead of show; `lines` keeps line breaks.
+    """Escape the characters that a terminal would obey instead of show; `lines` keeps breaks.
 
     Names of devices and the strings of database files come from others. Escape sequences in them
     could clear or forge what a terminal shows, and marks of writing direction could reorder it.
-
-    Examples
-    --------
-    >>> printable("GTX \x1b[2J\u202e")
-    'GTX \\x1b[2J\\u202e'
-    >>> printable("one\ntwo", lines=True)
-    'one\ntwo'
     """
     return "".join(
         one

@@ -15,28 +15,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource_folder(name: str) -> Path:
-    """Find a folder that ships with the library.
+    """Find a folder that ships with the library, "kernels_cl" or "databases".
 
-    Parameters
-    ----------
-    name : str
-        "kernels_cl" or "databases".
-
-    Returns
-    -------
-    pathlib.Path
-        The folder inside the installed package or, in a source tree (known by its
-        setup.cfg), the one beside the package.
-
-    Raises
-    ------
-    PyclgemmError
-        If neither exists: the installation is incomplete.
-
-    Examples
-    --------
-    >>> resource_folder("databases").name
-    'databases'
+    It is inside the installed package or, in a source tree (known by its setup.cfg), beside it.
     """
     candidates = [_PACKAGE / name]
     if (_PACKAGE.parent / "setup.cfg").is_file():

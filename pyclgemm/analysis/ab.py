@@ -66,11 +66,7 @@ def combine(ratios: Sequence[float], errors: Sequence[float]) -> tuple[float, fl
 
 
 def decide(ratio: float, spread: float) -> str:
-    """Decide on a change by its geometric mean of speedups and the spread of that.
-
-    "kept" if it gains more than `THRESHOLD`, "rejected" if it loses more than that, and "noise" if
-    it does neither, or not by more than the spread.
-    """
+    """Keep a change that gains more than `THRESHOLD` and the spread; reject one that loses so."""
     if abs(ratio - 1) <= max(THRESHOLD, spread):
         return "noise"
     return "kept" if ratio > 1 else "rejected"
@@ -143,11 +139,9 @@ class _UncomparedError(Exception):
 
 
 class Comparison:
-    """Compares changes on a suite of shapes (m, n, k) on one device, which does nothing else.
+    """Compares changes on a suite of shapes, on one device that does nothing else.
 
-    Operands, references and the kernels of baselines are kept from one change to the next. The
-    queue is in-order and without profiling; `UnsupportedError` says that the device cannot hold a
-    product. With `figures` the bottleneck of each side is found too, by the device's ceilings.
+    Operands, references and the kernels of baselines are kept from one change to the next.
     """
 
     def __init__(
@@ -184,11 +178,8 @@ class Comparison:
     ) -> Record:
         """Compare one change with a baseline, at least 3 `rounds` of bursts each.
 
-        `base` and `change` are as `parse_config` and `parse_change` of
-        `pyclgemm.selection.overrides` read them. Shapes on which the change is not possible are
-        skipped, with the reason; a wrong result fails the change. `technique` says what the change
-        stands for, `command` what was called, for the record; `report` is told each shape when it
-        is done.
+        Shapes on which the change is not possible are skipped, with the reason; a wrong result
+        fails the change. `technique` and `command` are for the record.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")
@@ -269,7 +260,6 @@ class Comparison:
         return before, after
 
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
-        """Build a configuration and check its result."""
         named = f"{choice.path} {choice.config}"
         try:
             ready = operands.plan(config=choice.config, precision=self._precision.name)

@@ -17,17 +17,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from ..codegen.matrix_units import MatrixUnit, matrix_unit
+from ..codegen.matrix_units import matrix_unit
 from ..codegen.source import KernelSource
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
 from ..families.registry import FAMILIES
-from ..families.wgmma.unit import WgmmaUnit, wgmma_unit
+from ..families.wgmma.unit import wgmma_unit
 from ..host.files import Purpose, read_json, write_whole
 from ..measure.bench import Bench, Calls, Timing, pace_for
 from ..measure.filled_queue import Contender, QueueBlocker
@@ -58,6 +59,12 @@ _UNIT_PRECISIONS = (
     ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
     ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
 )  # fmt: skip
+
+#: The families with units, what their units are called, how they are found and what times them.
+_UNITS: tuple[tuple[str, str, Any, Callable[..., tuple[Work, int]]], ...] = (
+    ("matrix", "matrix", matrix_unit, unit_work),
+    ("wgmma", "warpgroup", wgmma_unit, warpgroup_work),
+)
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,7 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Ceilings:
-    """Measure the ceilings of a device, which does nothing else; it takes some seconds.
-
-    The queue is in-order and without profiling; `report` is told what is measured next.
-    `KernelBuildError` says that the compiler refuses one of the kernels.
-    """
+    """Measure the ceilings of a device, which does nothing else; it takes some seconds."""
     traits = traits_of(queue.device)
     arithmetic = {}
     has = {"float32": True, "float64": traits.float64, "float16": traits.float16}
@@ -105,13 +108,10 @@ def measure_ceilings(
         report(f"arithmetic in {name}")
         arithmetic[name] = _rate(*arithmetic_work(queue, traits, name))
     units = {}
-    for unit in _units_of(traits):
-        report(f"matrix units, {unit.operand}")
-        units[unit_name("matrix", unit.operand)] = _rate(*unit_work(queue, traits, unit))
-    for warpgroup in _warpgroup_units_of(traits):
-        report(f"warpgroup units, {warpgroup.operand}")
-        work = warpgroup_work(queue, traits, warpgroup)
-        units[unit_name("wgmma", warpgroup.operand)] = _rate(*work)
+    for family, kind, find, work_of in _UNITS:
+        for unit in units_of(traits, find):
+            report(f"{kind} units, {unit.operand}")
+            units[unit_name(family, unit.operand)] = _rate(*work_of(queue, traits, unit))
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
     global_memory = _global_memory(queue, traits, pass_over(traits, size))
@@ -138,7 +138,6 @@ def _time(contender: Contender) -> Timing:
 
 
 def _best_rate(work: Work) -> float:
-    """Rounds or launches a second in the best burst."""
     return 1 / min(_time(work).samples)
 
 
@@ -147,15 +146,9 @@ def _rate(work: Work, each: int) -> float:
     return each * _best_rate(work) / 1e9
 
 
-def _units_of(traits: DeviceTraits) -> list[MatrixUnit]:
-    """The matrix units of a device, each once."""
-    found = (matrix_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
-    return [unit for unit in found if unit is not None]
-
-
-def _warpgroup_units_of(traits: DeviceTraits) -> list[WgmmaUnit]:
-    """The warpgroup units of a device, each once."""
-    found = (wgmma_unit(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
+def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any]) -> list[Any]:
+    """The units of a device that `matrix_unit` or `wgmma_unit` finds, each once."""
+    found = (find(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
     return [unit for unit in found if unit is not None]
 
 
@@ -209,11 +202,7 @@ def ceilings_of(
     folder: Path | None = None,
     report: Callable[[str], None] = lambda what: None,
 ) -> Ceilings:
-    """The ceilings of a device: as they were measured before, else measured now and kept.
-
-    Files lie in `folder`, by default `ceilings_folder`; if nothing can be written there, nothing is
-    kept. `remeasure` ignores them. `report` and errors are those of `measure_ceilings`.
-    """
+    """The ceilings of a device: as they were measured before, else measured now and kept."""
     traits = traits_of(queue.device)
     path = (folder or ceilings_folder()) / _file_name(traits)
     if not remeasure and (kept := _read(path)) is not None:

@@ -161,7 +161,7 @@ def warpgroup_source(unit: WgmmaUnit) -> KernelSource:
     return replace(source, target=TARGET)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Walk:
     """Which vectors of a buffer the work-items of ``ceiling_global`` read in a launch.
 
@@ -178,10 +178,9 @@ class Walk:
     step: int
     group_step: int
 
-    @property
-    def bytes(self) -> int:
-        """What a launch reads."""
-        return 4 * self.width * GLOBAL_LOADS * self.items * self.groups * self.rounds
+    def __post_init__(self) -> None:
+        # What a launch reads.
+        self.bytes = 4 * self.width * GLOBAL_LOADS * self.items * self.groups * self.rounds
 
 
 def pass_over(traits: DeviceTraits, size: int) -> Walk:
@@ -218,11 +217,7 @@ def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
 def global_work(
     queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, walk: Walk
 ) -> Work:
-    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`.
-
-    In a walk whose groups all read the same, reads of NVIDIA's devices pass by the first-level
-    cache, which is large there.
-    """
+    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`."""
     element = ElementType("float32", "float32")
     source = _kernel(
         "ceiling_global",

@@ -1,10 +1,8 @@
 """How many work-groups a compute unit holds at a time, estimated from what limits them.
 
-What a kernel takes of registers and local memory comes from the driver, where it tells.
-
-What a unit holds, and where that is written, is in `pyclgemm.device.limits`. NVIDIA's OpenCL Best
-Practices Guide describes ``-cl-nv-verbose``, with which the build log has registers; those of AMD's
-kernels are in "Code Object V3 and Above Metadata" of LLVM's "User Guide for AMDGPU Backend".
+What a kernel takes of registers and local memory comes from the driver, where it tells: NVIDIA's by
+a build log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's by the binary (LLVM,
+"User Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
 
 from __future__ import annotations
@@ -45,11 +43,7 @@ class Occupancy:
 def estimate_occupancy(
     traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
 ) -> Occupancy:
-    """Estimate how much of a kernel a compute unit holds at a time.
-
-    A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
-    bits; without these the estimate is an upper bound, and says so.
-    """
+    """How much of a kernel a compute unit holds; without `registers`, an upper bound."""
     limits = limits_of(traits)
     if traits.type == "cpu":
         return Occupancy(None, None, None, "does not apply: a core runs one work-group at a time")
@@ -88,11 +82,7 @@ _PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for
 
 
 def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
-    r"""Read what NVIDIA's assembler says of a kernel in the log of a build with ``-cl-nv-verbose``.
-
-    "registers", and "stack", "stores", "loads" (spills) and "local" in bytes; only what the log
-    says of this kernel, so nothing if it says nothing.
-    """
+    """Read what ptxas says of a kernel in a build log: registers, and the rest in bytes."""
     figures: dict[str, int] = {}
     current = ""
     for line in log.splitlines():
@@ -107,11 +97,10 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
 
 
 def parse_amd_binary(binary: bytes) -> dict[str, int]:
-    r"""Read what AMD's compiler says of the one kernel of a code object.
+    """Read what AMD's compiler says of the one kernel of a code object, as far as it does.
 
-    "registers" (vector registers), "spills" (in registers), "private" and "local" in bytes; only
-    what is there. The metadata are a MessagePack map in a note of the ELF file. Its keys are unique
-    words, so each is looked for, and the integer that follows it is read.
+    The metadata are a MessagePack map in a note of the ELF file. Its keys are unique words, so
+    each is looked for, and the integer that follows it is read.
     """
     keys = {
         "registers": b".vgpr_count",
@@ -140,10 +129,7 @@ def _message_pack_integer(data: bytes) -> int | None:
 
 @functools.lru_cache(maxsize=512)
 def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -> KernelResources:
-    """Find out what a kernel takes; on NVIDIA's devices it is compiled once more.
-
-    `KernelBuildError` says that the compiler refuses it.
-    """
+    """Find out what a kernel takes; on NVIDIA's devices it is compiled once more."""
     traits = traits_of(device)
     kernel = build_kernel(context, device, source)
     info = cl.kernel_work_group_info

@@ -37,10 +37,7 @@ _KEPT_PART = 4
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type.
-
-    Zeros would run too fast.
-    """
+    """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type."""
     kind = np.dtype(dtype)
     if kind.kind in "iu":
         limits = np.iinfo(kind)
@@ -104,10 +101,7 @@ class Operands:
         return plan(self.queue, a, b, out=out, trans_a=trans_a, trans_b=trans_b, **options)
 
     def fault(self, product: GemmPlan, precision: Precision) -> str | None:
-        """Run the product of the first set; say what is wrong with the result, None if nothing.
-
-        The plan is of A and B alone; `precision` says which errors are allowed.
-        """
+        """Run a plan of A and B on the first set; say what is wrong with the result, or None."""
         whole = self._run(product)
         columns = self.shape.n
         if (whole[..., columns:].view(np.uint8) != 255).any():
@@ -159,10 +153,8 @@ def make_operands(
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
 
-    The queue is in order, without profiling. `result_dtype` is by default the one that `dtype`
-    gives by itself, `trans` what the layout of the shape says, `host` (A and B as they are stored)
-    uniform random numbers, `count` what `rotated_sets` gives; `most_work` is as for `reference`.
-    Errors are those of `check_room`.
+    `host` are A and B as they are stored, else uniform random numbers; `count` are the sets, else
+    those of `rotated_sets`.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)
@@ -207,7 +199,6 @@ def check_room(
 
 
 def _with_padding(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
-    """A matrix with elements between its rows, all of whose bits are set."""
     *rows, columns = matrix.shape
     filled = np.full((*rows, (columns + padding) * matrix.itemsize), 255, np.uint8)
     padded = filled.view(matrix.dtype)
@@ -226,10 +217,7 @@ def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
 def plan_contender(
     name: str, operands: Operands, product: GemmPlan, blocker: Blocker | None = None, c: Any = None
 ) -> Calls:
-    """Call a plan on the sets of operands in turn, without events, as a stream of products does.
-
-    `product` is as `Operands.plan` makes it, with `c` if it has an addend.
-    """
+    """Call a plan on the sets of operands in turn, without events, as a stream of products does."""
     calls = []
     for a, b, out in operands.sets:
         for array in (a, b, c, out):

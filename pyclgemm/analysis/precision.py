@@ -179,10 +179,7 @@ def write_csv(report: Report, path: Path) -> None:
 
 
 def plot_report(report: Report, path: Path) -> None:
-    """Draw speed against the largest error, a point for each algorithm that was timed.
-
-    Errors are those of `new_figure` and `save_figure`.
-    """
+    """Draw speed against the largest error, a point for each algorithm that was timed."""
     figure = new_figure()
     axes = figure.subplots()
     drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
@@ -206,11 +203,7 @@ def plot_report(report: Report, path: Path) -> None:
 
 
 class PrecisionBench:
-    """Measures algorithms on one product; what is known so far can be asked for at any time.
-
-    The queue is in-order and without profiling; `sizes` are m, n, k, and `data` is one of
-    `pyclgemm.analysis.operands.DISTRIBUTIONS`.
-    """
+    """Measures algorithms on one product; what is known so far can be asked for at any time."""
 
     def __init__(
         self,

@@ -44,18 +44,6 @@ _FULL = 0.9
 _FEW_SUB_GROUPS = 0.2
 
 
-def covering(config: Config, sizes: tuple[int, int, int]) -> tuple[int, float]:
-    """Tiles that cover one product, and their multiply-adds over those that it needs."""
-    family = family_of(config)
-    m, n, k = (max(1, size) for size in sizes)
-    if family.role is Role.FEW_ROWS:
-        m, n = min(m, n), max(m, n)  # as it is run
-    tile = family.tile(config)
-    tiles = tile_count(m, n, tile.rows, tile.columns)
-    done = tiles * tile.rows * tile.columns * math.ceil(k / tile.depth) * tile.depth
-    return tiles, done / (m * n * k)
-
-
 @dataclass(frozen=True)
 class Utilisation:
     """How well the tiles of a product fill the device, and what edges cost."""
@@ -74,17 +62,20 @@ class Utilisation:
 def utilise(
     problem: GemmProblem, config: Config, groups: int, units: int, resident_groups: int | None
 ) -> Utilisation:
-    """Relate the work-groups of a launch to compute units; no size of the product is zero.
-
-    `resident_groups` are those of one compute unit, if known.
-    """
+    """Relate the work-groups of a launch to compute units, each of which holds some at a time."""
     waves = groups / (units * max(resident_groups or 1, 1))
     balance = groups / (units * math.ceil(groups / units))
     tail = waves / math.ceil(waves)
-    if family_of(config).role is Role.SMALL_BATCH:
+    family = family_of(config)
+    if family.role is Role.SMALL_BATCH:
         return Utilisation(None, groups, units, waves, tail, balance, None)
-    tiles, padding = covering(config, (problem.m, problem.n, problem.k))
-    return Utilisation(tiles, groups, units, waves, tail, balance, 1 / padding)
+    m, n, k = problem.m, problem.n, problem.k
+    if family.role is Role.FEW_ROWS:
+        m, n = min(m, n), max(m, n)  # as it is run
+    tile = family.tile(config)
+    tiles = tile_count(m, n, tile.rows, tile.columns)
+    done = tiles * tile.rows * tile.columns * math.ceil(k / tile.depth) * tile.depth
+    return Utilisation(tiles, groups, units, waves, tail, balance, m * n * k / done)
 
 
 @dataclass(frozen=True)
@@ -117,9 +108,7 @@ def bounds_of(
 ) -> tuple[Bound, ...]:
     """The time that each ceiling alone would take, the largest first.
 
-    `flops` are the useful operations, `peak` the GFLOPS of the arithmetic by `Ceilings.peak` (None
-    if not known), `launches` the number of kernels, `seconds` what the product took. Idle compute
-    units and padded tiles raise the time of arithmetic.
+    Idle compute units and padded tiles raise the time of arithmetic.
     """
     done = flops / (utilisation.useful or 1.0) / utilisation.balance
     times = {
@@ -279,10 +268,7 @@ class Profile:
 
 
 def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysis:
-    """Build the kernels of a product and find out what they take; runs nothing.
-
-    No size of the product is zero. `KernelBuildError` says that the compiler refuses a kernel.
-    """
+    """Build the kernels of a product and find out what they take; runs nothing."""
     device = queue.device
     traits = traits_of(device)
     config = choice.config
@@ -344,12 +330,9 @@ def profile(
 ) -> Profile:
     """Measure a product and find out what limits it.
 
-    The queue is in-order and without profiling, on a device that does nothing else; the matrices
-    are contiguous and row-major. `path` is a kernel family, even where it would not be chosen, and
-    `parameters` replace those of its configuration; the ceilings are by default those of
-    `ceilings_of`; `rounds` bursts are timed; `report` is told what is done next. `PyclgemmError`
-    says that the product is not possible, or that its result is wrong: then no time of it means
-    anything.
+    `path` is a kernel family, even where it would not be chosen, and `parameters` replace those
+    of its configuration. `PyclgemmError` says that the product is not possible, or that its
+    result is wrong: then no time of it means anything.
     """
     traits = traits_of(queue.device)
     product, choice = choose_for(product, traits, load_database(), path, parameters)

@@ -6,7 +6,7 @@ import io
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +17,7 @@ from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
 from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
-from ..problem.problem import OPERANDS, GemmProblem
+from ..problem.problem import OPERANDS, GemmProblem, OperandName
 from .ab import Record, Side
 from .ceilings import peak_of
 from .profile import Analysis, Profile
@@ -46,10 +46,7 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
 
 
 def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str]) -> str:
-    """Say which operands are packed before the product, and why.
-
-    `kernels` are the names of its kernels, in the order of their launches.
-    """
+    """Say which operands `kernels`, in the order of launches, pack before the product, and why."""
     family = family_of(config)
     if family.packs_in_kernel:
         return "panels of both, by each work-item for itself, within the only launch"
@@ -57,8 +54,8 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
     return ", ".join(f"{name} ({_cause(name, problem, config)})" for name in packed) or "nothing"
 
 
-def _cause(name: Literal["a", "b"], problem: GemmProblem, config: Config) -> str:
-    layout = problem.a if name == "a" else problem.b
+def _cause(name: OperandName, problem: GemmProblem, config: Config) -> str:
+    layout = problem.operand(name)
     if layout.order == "strided":
         return "neither its rows nor its columns are contiguous"
     if layout.conjugate:
@@ -205,13 +202,7 @@ def time_text(seconds: float) -> str:
 
 
 def speed_text(giga: float, unit: str = "FLOPS") -> str:
-    """A speed of 1e9 operations a second with its unit, in three digits.
-
-    Examples
-    --------
-    >>> speed_text(12345.0), speed_text(500.0, "OPS")
-    ('12.3 TFLOPS', '500 GOPS')
-    """
+    """A speed of 1e9 operations a second with its unit, in three digits."""
     return f"{giga / 1000:.3g} T{unit}" if giga >= 1000 else f"{giga:.3g} G{unit}"
 
 
@@ -229,10 +220,7 @@ def new_figure() -> Any:
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
-    """Write a figure to a file whose suffix names one of Matplotlib's formats.
-
-    `ArgumentError` says that the suffix names none, `FileError` that the file cannot be written.
-    """
+    """Write a figure to a file whose suffix names one of Matplotlib's formats."""
     image = io.BytesIO()
     try:
         figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
@@ -248,9 +236,8 @@ _LEAST, _MOST = 0.25, 1024.0
 def plot_roofline(profile: Profile, path: Path) -> None:
     """Draw the ceilings of a device and where a product stands below them.
 
-    Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity
-    in global memory (every byte moved once, packing and partial sums included), and at those
-    of the cache and of local memory. Errors are those of `new_figure` and `save_figure`.
+    Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity in
+    each level of memory.
     """
     figure = new_figure()
     axes = figure.subplots()

@@ -100,10 +100,7 @@ def parse_products(text: str) -> list[GemmShape]:
 
 
 def parse_suite(text: str) -> list[Shape]:
-    """Read m, n, k of contiguous matrices that are not transposed, as `parse_products` does.
-
-    `ArgumentError` is raised for transposed operands, padding and batches, too.
-    """
+    """Read m, n, k as `parse_products` does; refuse transposition, padding and batches."""
     products = parse_products(text)
     for product in products:
         if not product.plain:

@@ -29,6 +29,7 @@ from ..selection.database import load_database
 from ..selection.overrides import choose_for, kernel_sources, parse_change, parse_config
 from ..selection.select import Choice
 from .options import (
+    command,
     device_option,
     dtype_option,
     file_option,
@@ -69,15 +70,11 @@ def _of_product(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-_SOURCE_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm source 1024x1024x1024
-  python -m pyclgemm source 64x3072x768 --bias --activation relu
-  python -m pyclgemm source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32
-"""
-
-
-@click.command(epilog=_SOURCE_EXAMPLES)
+@command(
+    "source 1024x1024x1024",
+    "source 64x3072x768 --bias --activation relu",
+    "source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32",
+)
 @_of_product
 def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
@@ -94,16 +91,12 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
         click.echo(text, nl=False)
 
 
-_EXPLAIN_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm explain 1024x1024x1024
-  python -m pyclgemm explain 64x3072x768 --dtype float16 --architecture sm_90
-  python -m pyclgemm explain "128x128x128*256"
-  python -m pyclgemm explain 7680x16x2560 --top 5
-"""
-
-
-@click.command(epilog=_EXPLAIN_EXAMPLES)
+@command(
+    "explain 1024x1024x1024",
+    "explain 64x3072x768 --dtype float16 --architecture sm_90",
+    'explain "128x128x128*256"',
+    "explain 7680x16x2560 --top 5",
+)
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -141,7 +134,6 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
 
 
 def _choices_table(choices: Sequence[Choice]) -> Table:
-    """Choices, the fastest first."""
     table = Table(title="Predicted times", title_justify="left")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("path", no_wrap=True)
@@ -160,17 +152,14 @@ _rounds_option = click.option(
     help="Bursts of about 10 ms that are timed; their median counts.",
 )
 
-_AB_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm ab --change KC=256
-  python -m pyclgemm ab --base indirect --change KWG=32 --change PADA=4,PADB=4 --shapes dense
-  python -m pyclgemm ab --base tuned.json --change direct --shapes 64x3072x768,512x512x512
-  python -m pyclgemm ab --precision TF32_TF32_F32 --change matrix:STAGES=4
-  python -m pyclgemm ab --table ab.jsonl > techniques.md
-"""
 
-
-@click.command(epilog=_AB_EXAMPLES)
+@command(
+    "ab --change KC=256",
+    "ab --base indirect --change KWG=32 --change PADA=4,PADB=4 --shapes dense",
+    "ab --base tuned.json --change direct --shapes 64x3072x768,512x512x512",
+    "ab --precision TF32_TF32_F32 --change matrix:STAGES=4",
+    "ab --table ab.jsonl > techniques.md",
+)
 @click.option(
     "--base",
     default="database",
@@ -296,15 +285,12 @@ def _arguments_of(context: click.Context) -> list[str]:
 #: The default size m = n = k.
 _GPU_SIZE, _CPU_SIZE = 2048, 512
 
-_PRECISION_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm precision
-  python -m pyclgemm precision 4096x4096x4096 --device NVIDIA --csv precisions.csv
-  python -m pyclgemm precision 64x3072x768 --data badly-scaled --plot precisions.png
-"""
 
-
-@click.command(epilog=_PRECISION_EXAMPLES)
+@command(
+    "precision",
+    "precision 4096x4096x4096 --device NVIDIA --csv precisions.csv",
+    "precision 64x3072x768 --data badly-scaled --plot precisions.png",
+)
 @click.argument("shape", metavar="[MxNxK]", type=parse_shape, required=False)
 @device_option
 @click.option(
@@ -373,15 +359,11 @@ def precision(
         raise click.ClickException("an error exceeds its bound: see above")
 
 
-_PROFILE_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm profile 1024x1024x1024
-  python -m pyclgemm profile 64x3072x768 --bias --activation relu --plot roofline.png
-  python -m pyclgemm profile 4096x4096x4096 --path indirect --config KWG=32
-"""
-
-
-@click.command(epilog=_PROFILE_EXAMPLES)
+@command(
+    "profile 1024x1024x1024",
+    "profile 64x3072x768 --bias --activation relu --plot roofline.png",
+    "profile 4096x4096x4096 --path indirect --config KWG=32",
+)
 @product_options
 @file_option("--plot", "Draw the roofline to this file; its suffix, such as .png, is the format.")
 @click.option("--remeasure", is_flag=True, help="Measure the device's ceilings again.")

@@ -51,11 +51,7 @@ class SpeedRow:
 
 
 def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) -> SpeedRow:
-    """Multiply square float32 matrices, check one result, and time both in turn.
-
-    The operands lie on the device, and the clock covers launches and the wait for the
-    last of a burst; NumPy has the same numbers in its own memory.
-    """
+    """Multiply square float32 matrices, check one result, and time both in turn."""
     operands = make_operands(queue, GemmShape(size, size, size), "float32")
     product = operands.plan()
     error = operands.error(product, resolve_precision(None, "float32"))
@@ -130,11 +126,7 @@ class Agreement:
 
 
 def run_demo(console: Console, chosen: FoundDevice) -> bool:
-    """Run a digit classifier and a speed table on a device, and print what comes out.
-
-    The result says whether pyclgemm agreed with scikit-learn and with NumPy. A `PyclgemmError`
-    says that scikit-learn is not installed.
-    """
+    """Run a digit classifier and a speed table on a device; say whether all was right."""
     digits = load_digits()
     context = cl.Context([chosen.device])  # Intel's queues do not keep their context alive
     queue = cl.CommandQueue(context)

@@ -16,14 +16,11 @@ from ..device.discovery import FoundDevice, choose_device, find_devices, working
 from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
-from .options import device_option, open_console
+from .options import device_option, examples, open_console
 
 
 def device_table(found: Sequence[FoundDevice]) -> Table:
-    """Tabulate devices as `find_devices` orders them; those that work are ranked from 0.
-
-    A cell holds several facts, one a line, so that the table fits 80 columns.
-    """
+    """Tabulate devices as `find_devices` orders them, several facts in a cell for 80 columns."""
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("device, platform and driver", overflow="fold", ratio=1)
@@ -106,18 +103,14 @@ def _version() -> str:
         return "of a source tree that is not installed"
 
 
-_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm devices
-  python -m pyclgemm demo
-  python -m pyclgemm explain 1024x1024x1024
-"""
-
-
 _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
-@click.group(cls=_Group, epilog=_EXAMPLES, context_settings=_SETTINGS)
+@click.group(
+    cls=_Group,
+    epilog=examples("devices", "demo", "explain 1024x1024x1024"),
+    context_settings=_SETTINGS,
+)
 @click.version_option(_version())
 def main() -> None:
     """Matrix products on OpenCL devices."""
@@ -136,7 +129,7 @@ def _show_devices() -> Console:
     return console
 
 
-@main.command(epilog="\b\nExample:\n  python -m pyclgemm devices")
+@main.command(epilog=examples("devices"))
 def devices() -> None:
     """List every OpenCL device, what it can do, or why it is skipped.
 
@@ -149,14 +142,7 @@ def devices() -> None:
         choose_device(None)  # its error says how to install a runtime
 
 
-_DEMO_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm demo
-  python -m pyclgemm demo --device pocl
-"""
-
-
-@main.command(epilog=_DEMO_EXAMPLES)
+@main.command(epilog=examples("demo", "demo --device pocl"))
 @device_option
 def demo(device: str | None) -> None:
     """Run a digit classifier and a table of speeds.

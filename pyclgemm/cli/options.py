@@ -27,12 +27,20 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def open_console(file_width: int = 120, **options: Any) -> Console:
-    """A console as wide as the terminal, or of `file_width` columns in a file or a pipe.
-
-    Text is printed as it is: square brackets in names of devices are no markup.
-    """
+    """A console as wide as the terminal, or of `file_width` columns in a file or a pipe."""
     width = None if sys.stdout.isatty() else file_width
     return Console(width=width, markup=False, **options)
+
+
+def examples(*calls: str) -> str:
+    """The end of a command's help."""
+    heading = "Example:" if len(calls) == 1 else "Examples:"
+    return "\n".join(["\b", heading, *(f"  python -m pyclgemm {call}" for call in calls)])
+
+
+def command(*calls: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """`click.command`, with examples of its calls."""
+    return click.command(epilog=examples(*calls))
 
 
 def open_progress(console: Console) -> Progress:
@@ -49,10 +57,7 @@ def open_progress(console: Console) -> Progress:
 
 
 def open_queue(device: str | None) -> tuple[cl.Context, cl.CommandQueue]:
-    """A queue on the device that the user named, with its context.
-
-    The caller holds the context: on Intel's runtime a queue does not keep it alive.
-    """
+    """A queue on the device that the user named, and its context, which Intel's does not keep."""
     context = cl.Context([choose_device(device).device])
     return context, cl.CommandQueue(context)
 
@@ -136,11 +141,7 @@ _OPTIONS = (
 
 
 def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
-    """Give a command the options that describe a product and how it is computed.
-
-    It is called with the `Product`, the path that was asked for or None, a dict of parameters, and
-    by name with ``device`` and its own options. With `batches` it takes batches of products, too.
-    """
+    """Give a command the options of a product: `Product`, path, parameters, and its own."""
     metavar = "MxNxK[*BATCH]" if batches else "MxNxK"
     parse = _parse_batch if batches else lambda text: GemmShape(*parse_shape(text))
     argument = click.argument("shape", metavar=metavar, type=parse)

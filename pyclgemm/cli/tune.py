@@ -29,6 +29,7 @@ from ..tuning.results import check_destination, save_result, unsaved_text
 from ..tuning.search import families_for, search_space, suits
 from ..tuning.session import Progress
 from .options import (
+    command,
     device_option,
     dtype_option,
     file_option,
@@ -38,24 +39,21 @@ from .options import (
     precision_option,
 )
 
-_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm tune
-  python -m pyclgemm tune --shapes dense,64x64x65536 --budget 300
-  python -m pyclgemm tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7
-  python -m pyclgemm tune --shapes batched,24x24x24*5000,512x512x512*256
-  python -m pyclgemm tune --dtype float64 --device pocl --dry-run
-  python -m pyclgemm tune --survey 1 --budget 600
-  python -m pyclgemm tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json
-"""
-
 
 def parse_shapes(text: str) -> list[GemmShape]:
     """Read suites, files and shapes, as `parse_products` does."""
     return parsed(parse_products, text)
 
 
-@click.command(epilog=_EXAMPLES)
+@command(
+    "tune",
+    "tune --shapes dense,64x64x65536 --budget 300",
+    "tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7",
+    "tune --shapes batched,24x24x24*5000,512x512x512*256",
+    "tune --dtype float64 --device pocl --dry-run",
+    "tune --survey 1 --budget 600",
+    "tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json",
+)
 @device_option
 @dtype_option
 @precision_option
@@ -132,14 +130,10 @@ def tune(
         raise
 
 
-_CALIBRATE_EXAMPLES = """\b
-Examples:
-  python -m pyclgemm calibrate
-  python -m pyclgemm calibrate --device pocl --seconds 60
-"""
-
-
-@click.command(epilog=_CALIBRATE_EXAMPLES)
+@command(
+    "calibrate",
+    "calibrate --device pocl --seconds 60",
+)
 @device_option
 @click.option(
     "--seconds",
@@ -291,10 +285,7 @@ def dry_run_tables(
     shapes: Sequence[GemmShape],
     budget: float,
 ) -> list[Table]:
-    """How large the space of each family is, and how the budget would be spent.
-
-    A `PyclgemmError` says that the device cannot be opened or cannot compute in this precision.
-    """
+    """How large the space of each family is, and how the budget would be spent."""
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits
     algorithm = resolve_precision(precision, dtype)

@@ -28,62 +28,24 @@ WORDS = {4: "uint", 8: "uint2", 16: "uint4"}
 Space = Literal["__global", "__local", "__private"]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class ElementType:
-    """An element stored as `dtype` and computed with in the real type `arithmetic` (NumPy names).
-
-    Examples
-    --------
-    >>> ElementType("complex64", "float32").load("p", 2)
-    '*(const __global float4 *)(p)'
-    >>> ElementType("float16", "float32").load("p", 4)
-    'vloada_half4(0, p)'
-    >>> ElementType("bfloat16", "float32").load("p", 1)
-    'as_float((uint)*(p) << 16)'
-    """
+    """An element stored as `dtype`, computed with in the real type `arithmetic` (NumPy names)."""
 
     dtype: str  # NumPy name of the type in memory
     arithmetic: str  # NumPy name of the real type in registers
 
-    @property
-    def parts(self) -> int:
-        """Real numbers in an element."""
-        return 2 if is_complex(self.dtype) else 1
-
-    @property
-    def real(self) -> str:
-        """C type of a real part in registers."""
-        return _C_NAME[self.arithmetic]
-
-    @property
-    def stored_real(self) -> str:
-        """C type of a real part in memory."""
-        return _C_NAME[real_part_name(self.dtype)]
-
-    @property
-    def converts(self) -> bool:
-        """Whether loads and stores convert."""
-        return self.real != self.stored_real
-
-    @property
-    def stored(self) -> str:
-        """C type of an element in memory."""
-        return self._with_parts(self.stored_real, 1)
-
-    @property
-    def real_bytes(self) -> int:
-        """Bytes of a real part in registers."""
-        return _BYTES[self.arithmetic]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of an element in registers."""
-        return self.parts * self.real_bytes
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of an element in memory."""
-        return self.parts * _BYTES[real_part_name(self.dtype)]
+    def __post_init__(self) -> None:
+        self.parts = 2 if is_complex(self.dtype) else 1  # real numbers in an element
+        # C types of a real part in registers and in memory; whether loads and stores convert.
+        self.real = _C_NAME[self.arithmetic]
+        self.stored_real = _C_NAME[real_part_name(self.dtype)]
+        self.converts = self.real != self.stored_real
+        self.stored = self._with_parts(self.stored_real, 1)  # C type of an element in memory
+        # Bytes of a real part in registers, of an element there, and of an element in memory.
+        self.real_bytes = _BYTES[self.arithmetic]
+        self.bytes = self.parts * self.real_bytes
+        self.stored_bytes = stored_bytes(self.dtype)
 
     def vector(self, width: int) -> str:
         """C type of `width` elements in registers."""
@@ -155,10 +117,7 @@ class ElementType:
         aligned: bool = True,
         space: Space = "__global",
     ) -> str:
-        """Statement that stores `width` elements at a `pointer` in `space`.
-
-        `value` is a name where a vector of bfloat16 is stored: each lane is rounded by itself.
-        """
+        """Statement that stores `width` elements; a vector of bfloat16 is given by its name."""
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
@@ -176,7 +135,7 @@ class ElementType:
 
 def stored_bytes(dtype: str) -> int:
     """Bytes of an element of `dtype` in memory."""
-    return ElementType(dtype, real_part_name(dtype)).stored_bytes
+    return (2 if is_complex(dtype) else 1) * _BYTES[real_part_name(dtype)]
 
 
 def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.traits import DeviceTraits
-from ..problem.problem import GemmProblem, MatrixLayout, activation_expression, result_expression
+from ..problem.problem import (
+    GemmProblem,
+    MatrixLayout,
+    activation_expression,
+    result_arguments,
+    result_expression,
+)
 from .config import Config
 from .element import ElementType, epilogue_type
 from .source import (
@@ -22,7 +29,7 @@ from .source import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class GemmParts:
     """What the kernels of all families are made of."""
 
@@ -34,15 +41,10 @@ class GemmParts:
     wide: ElementType  # elements of C, of the bias and of the result
     arguments: tuple[Argument, ...]  # of every gemm kernel, then those that the family adds
 
-    @property
-    def position_type(self) -> str:
-        """C type of m, n, k and of row and column numbers."""
-        return extent_type(self.problem.m, self.problem.n, self.problem.k)
-
-    @property
-    def batched(self) -> bool:
-        """Whether one launch computes many products."""
-        return self.problem.batch is not None
+    def __post_init__(self) -> None:
+        # C type of m, n, k and of row and column numbers.
+        self.position_type = extent_type(self.problem.m, self.problem.n, self.problem.k)
+        self.batched = self.problem.batch is not None  # whether a launch computes many products
 
     def adding(self, *arguments: Argument) -> GemmParts:
         """The same with more arguments."""
@@ -81,12 +83,9 @@ class GemmParts:
         self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         **context: Any,
     ) -> KernelSource:  # fmt: skip
-        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see.
-
-        `work_items` are those of a work-group; `options` and `target` are `KernelSource`'s.
-        """
+        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
         problem = self.problem
-        fast = fma_is_fast(problem.precision.arithmetic, self.traits)
+        names = result_arguments(problem, "sum", "addend", "bias")
         text = render(
             template,
             name=name,
@@ -94,8 +93,8 @@ class GemmParts:
             element=self.element,
             wide=self.wide,
             extent_type=self.position_type,
-            multiply_add_of=_multiply_add(fast),
-            result_parameters=_result_parameters(problem),
+            multiply_add_of=multiply_add(problem.precision.arithmetic, self.traits),
+            result_parameters=", ".join(f"const wide {name}" for name in names),
             result_of=self.result_of,
             activation_of=functools.partial(activation_expression, problem.activation or ""),
             arguments=self.arguments,
@@ -117,19 +116,12 @@ def gemm_parts(
     arithmetic = problem.precision.arithmetic
     element = ElementType(problem.dtype, arithmetic)
     wide = epilogue_type(problem.result_dtype, arithmetic)
-    arguments = _arguments(problem, element, wide, _operand_kind(element, traits))
+    # NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
+    # halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+    as_half = element.stored == "half" and not element.converts and traits.vendor == "nvidia"
+    arguments = _arguments(problem, element, wide, "unrestricted input" if as_half else "input")
     whole = whole or (problem.a, problem.b)
     return GemmParts(problem, whole, config, traits, element, wide, arguments)
-
-
-def _operand_kind(element: ElementType, traits: DeviceTraits) -> str:
-    """How A and B are declared.
-
-    NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
-    halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
-    """
-    read_as_half = element.stored == "half" and not element.converts
-    return "unrestricted input" if read_as_half and traits.vendor == "nvidia" else "input"
 
 
 def _arguments(
@@ -161,16 +153,9 @@ def _arguments(
     return tuple(arguments)
 
 
-def _result_parameters(problem: GemmProblem) -> str:
-    """What `result_of` takes."""
-    names = ["alpha", "sum"]
-    names += ["beta", "addend"] if problem.c else []
-    names += ["bias"] if problem.bias else []
-    return ", ".join(f"const wide {name}" for name in names)
-
-
-def _multiply_add(fast: bool) -> Any:
-    """Spell ``a * b + c``; where fma is emulated, leave the contraction to the compiler."""
+def multiply_add(arithmetic: str, traits: DeviceTraits) -> Callable[[str, str, str], str]:
+    """What spells ``a * b + c``; where fma is emulated, the compiler may contract it."""
+    fast = fma_is_fast(arithmetic, traits)
     return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
 
 
@@ -178,12 +163,7 @@ def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
     """Whether ``fma`` in the real type `arithmetic` is there and is one instruction."""
     # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
     # may contract a * b + c by itself.
-    return {
-        "float16": False,
-        "float32": traits.fast_fma32,
-        "float64": traits.fast_fma64,
-        "int32": False,
-    }[arithmetic]
+    return {"float32": traits.fast_fma32, "float64": traits.fast_fma64}.get(arithmetic, False)
 
 
 def _header(problem: GemmProblem, config: Config) -> str:

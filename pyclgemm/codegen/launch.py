@@ -70,13 +70,6 @@ class Launch:
 
         A number in `by_name` is `Known`. A pointer that has no entry is the workspace of its own
         name; entries that the kernel does not take are left out.
-
-        Examples
-        --------
-        >>> from pyclgemm.codegen.source import Argument
-        >>> arguments = Argument("m", "int"), Argument("counters", "output", "int")
-        >>> Launch.of(KernelSource("f", "", arguments, (64,)), (2,), {"m": 8, "n": 9}).arguments
-        (Known(value=8), Buffer(role='counters'))
         """
         arguments = []
         for argument in source.arguments:
@@ -130,9 +123,8 @@ def gemm_launch(
     values: Mapping[str, int],
     moved: Mapping[str, str],
 ) -> Launch:
-    """The launch that computes a product.
+    """The launch that computes a product: `values` are the family's own arguments.
 
-    `values` are arguments that the kernel's family adds, or that differ from those of the product;
     `moved` are roles that were packed, and the workspaces that hold them.
     """
     problem = product.problem

@@ -26,12 +26,15 @@ _SUM_REGISTERS: dict[Summed, str] = {
     "int32": "int", "float16": "uint", "float32": "float", "float64": "double",
 }  # fmt: skip
 
+#: The kinds of registers in inline PTX, by their C types.
+_CONSTRAINTS = {"int": "r", "uint": "r", "float": "f", "double": "d"}
+
 _OPERAND_BYTES: dict[Multiplied, int] = {
     "int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4, "float64": 8,
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class OperandLanes:
     """Which elements of a fragment of A or B a lane holds: rows of A as columns of B.
 
@@ -48,10 +51,8 @@ class OperandLanes:
     #: where A and B agree: a sum has no order.
     run: int
 
-    @property
-    def depths(self) -> int:
-        """Depths of a group."""
-        return self.runs * self.run
+    def __post_init__(self) -> None:
+        self.depths = self.runs * self.run  # of a group
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class ResultLanes:
     column_step: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class MatrixUnit:
     """An instruction that multiplies fragments."""
 
@@ -91,22 +92,28 @@ class MatrixUnit:
     #: transposed product; `result` then says which lane holds what of that.
     exchanged: bool = False
 
-    @property
-    def text(self) -> str:
-        """The instruction, the fragment, and what is multiplied, for readers."""
-        name = self.instruction.partition("(")[0]
-        return f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"
-
-    @property
-    def operand_bytes(self) -> int:
-        """Bytes of an element that it multiplies."""
-        return _OPERAND_BYTES[self.operand]
-
-    @property
-    def reads_along_k(self) -> bool:
-        """Whether k must be contiguous in local memory."""
-        # Builtins take runs along k from every lane; ldmatrix transposes only 16-bit elements.
-        return self.spelling == "builtin" or self.operand == "int8"
+    def __post_init__(self) -> None:
+        name, is_double = self.instruction.partition("(")[0], self.operand == "float64"
+        self.text = f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"  # for readers
+        self.operand_bytes = _OPERAND_BYTES[self.operand]  # of an element that it multiplies
+        # Whether k must be contiguous in local memory: builtins take runs along k from every lane;
+        # ldmatrix transposes only 16-bit elements.
+        self.reads_along_k = self.spelling == "builtin" or self.operand == "int8"
+        # C type in which a lane holds elements of A and B; elements in such a register.
+        self.register: Literal["uint", "double"] = "double" if is_double else "uint"
+        self.word = max(1, 4 // self.operand_bytes)
+        self.run_registers = self.held.run // self.word  # registers of a run
+        self.depth_groups = self.k // self.held.depths  # times that lanes cover a fragment along k
+        # Registers of a lane for a fragment of A, and of B.
+        registers = self.depth_groups * self.run_registers
+        self.a_registers = self.m // self.held.positions * registers
+        self.b_registers = self.n // self.held.positions * registers
+        # Elements of the result in a lane; whether a register holds two neighbours of them; the
+        # registers, and their C type.
+        self.result_elements = self.result.width * self.result.groups
+        self.packed_sums = self.sums == "float16"
+        self.result_registers = self.result_elements // (2 if self.packed_sums else 1)
+        self.result_register = _SUM_REGISTERS[self.sums]
 
     def loads_elements(self, along_k: bool) -> bool:
         """Whether lanes load element by element from a slab in local memory."""
@@ -114,63 +121,6 @@ class MatrixUnit:
         if self.spelling != "ptx":
             return False
         return self.operand == "float64" or (self.operand == "tf32" and not along_k)
-
-    @property
-    def register(self) -> Literal["uint", "double"]:
-        """C type in which a lane holds elements of A and B."""
-        return "double" if self.operand == "float64" else "uint"
-
-    @property
-    def word(self) -> int:
-        """Elements of A or B in a register."""
-        return max(1, 4 // self.operand_bytes)
-
-    @property
-    def run_registers(self) -> int:
-        """Registers of a run."""
-        return self.held.run // self.word
-
-    @property
-    def depth_groups(self) -> int:
-        """Times that the lanes cover a fragment along k."""
-        return self.k // self.held.depths
-
-    @property
-    def a_registers(self) -> int:
-        """Registers of a lane for a fragment of A."""
-        return self.m // self.held.positions * self.depth_groups * self.run_registers
-
-    @property
-    def b_registers(self) -> int:
-        """Registers of a lane for a fragment of B."""
-        return self.n // self.held.positions * self.depth_groups * self.run_registers
-
-    @property
-    def result_elements(self) -> int:
-        """Elements of the result in a lane."""
-        return self.result.width * self.result.groups
-
-    @property
-    def packed_sums(self) -> bool:
-        """Whether a register of the result holds two neighbours."""
-        return self.sums == "float16"
-
-    @property
-    def result_register(self) -> str:
-        """C type in which a lane holds elements of the result."""
-        return _SUM_REGISTERS[self.sums]
-
-    @property
-    def result_registers(self) -> int:
-        """Registers of them."""
-        return self.result_elements // 2 if self.packed_sums else self.result_elements
-
-    @property
-    def _constraints(self) -> tuple[str, str]:
-        """The kinds of registers of the result, and of A and B, in inline PTX."""
-        if self.packed_sums:
-            return "r", "r"
-        return {"float64": ("d", "d"), "int8": ("r", "r")}.get(self.operand, ("f", "r"))
 
     @property
     def ptx_operands(self) -> str:
@@ -185,7 +135,7 @@ class MatrixUnit:
     @property
     def ptx_results(self) -> str:
         """The constraints of the result."""
-        kind = self._constraints[0]
+        kind = _CONSTRAINTS[self.result_register]
         return ", ".join(f'"+{kind}"(c[{i}])' for i in range(self.result_registers))
 
     @property
@@ -193,7 +143,7 @@ class MatrixUnit:
         """The constraints of A and B."""
         counts = {"a": self.a_registers, "b": self.b_registers}
         held = [f"{name}[{i}]" for name, count in counts.items() for i in range(count)]
-        return ", ".join(f'"{self._constraints[1]}"({one})' for one in held)
+        return ", ".join(f'"{_CONSTRAINTS[self.register]}"({one})' for one in held)
 
     @property
     def builtin_call(self) -> str:
@@ -327,11 +277,7 @@ def _mma(
 
 
 def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
-    """NVIDIA's unit for float64 that multiplies `m` rows and `k` depths.
-
-    8 x 4 from compute capability 8.0 on; 16 x 4, 8 or 16 from 9.0 on. Lanes hold their elements as
-    those of any other unit.
-    """
+    """NVIDIA's unit for float64: 8 x 4 from capability 8.0 on; 16 x 4, 8 or 16 from 9.0 on."""
     return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
 
 
@@ -373,10 +319,7 @@ def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None
 
 
 def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device for elements of a type in a precision; None if there is none.
-
-    Complex elements are two numbers for NVIDIA's units, which take them by elements.
-    """
+    """The same for elements that may be complex: two numbers for NVIDIA's units alone."""
     unit = matrix_unit(precision, traits)
     if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
         return None
@@ -395,13 +338,7 @@ def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> Matrix
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
-    """The unit of a device that computes in a precision.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
+    """The unit of a device that computes in a precision; `UnsupportedError` if there is none."""
     unit = matrix_unit(precision, traits)
     if unit is None:
         raise UnsupportedError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,10 +30,6 @@ from .source import (
 PACKED_A = MatrixLayout("column", MAX_ALIGNMENT)
 PACKED_B = MatrixLayout("row", MAX_ALIGNMENT)
 
-#: Layouts after packing with k contiguous.
-DEEP_A = MatrixLayout("row", MAX_ALIGNMENT)
-DEEP_B = MatrixLayout("column", MAX_ALIGNMENT)
-
 
 @dataclass(frozen=True)
 class PackedForm:
@@ -47,9 +42,13 @@ class PackedForm:
 
     def layout(self, name: OperandName) -> MatrixLayout:
         """The layout of operand `name` in this form."""
+        return MatrixLayout("row" if self.along_k == (name == "a") else "column", MAX_ALIGNMENT)
+
+    def padded(self, positions: int, depth: int) -> tuple[int, int]:
+        """Positions and depth where rows hold whole vectors of any type."""
         if self.along_k:
-            return DEEP_A if name == "a" else DEEP_B
-        return PACKED_A if name == "a" else PACKED_B
+            return positions, padded_row(depth)
+        return padded_row(positions), max(1, depth)
 
 
 _PLAIN = PackedForm()
@@ -70,11 +69,9 @@ def generate_pack(
     *,
     batched: bool = False,
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that packs an operand for a GPU, or the operands of a batch.
+    """Write the kernel that packs operands for a GPU; also the extents that a work-group packs.
 
     `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
-    With it comes how many elements along both indices a work-group packs; the kernel's first
-    dimension runs along the destination's rows.
     """
     # Packing moves bits: half travels as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
@@ -123,29 +120,18 @@ def generate_pack(
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
         return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
+    upper_half = form.split is not None and form.split.stored == "ushort"
     text = render(
         "pack/pack.cl.mako",
         tile=tile, turned=turned, read=read, split=form.split, terms=form.terms,
-        block_columns=f"({padded} + TILE - 1) / TILE", left=_left, term_entry=_term_entry,
-        split_bits=functools.partial(_split_bits, form.split), **common,
+        block_columns=f"({padded} + TILE - 1) / TILE",
+        # Of a split term: what was left before it was taken, where it is stored, and as what.
+        left=lambda term: f"tail{term - 1}" if term else "value",
+        term_entry=lambda term: plus(times(term, "term_size"), "entry"),
+        split_bits=lambda term: f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}",
+        **common,
     )  # fmt: skip
     return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
-
-
-def _left(term: int) -> str:
-    """What is left of an element when `term` terms were taken from it."""
-    return f"tail{term - 1}" if term else "value"
-
-
-def _term_entry(term: int) -> str:
-    """The index at which term `term` of an element is stored."""
-    return plus(times(term, "term_size"), "entry")
-
-
-def _split_bits(split: PartType | None, term: int) -> str:
-    """What is stored of term `term`."""
-    upper_half = split is not None and split.stored == "ushort"
-    return f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}"
 
 
 def _source_offset(layout: MatrixLayout, name: OperandName) -> tuple[str, str]:
@@ -162,9 +148,8 @@ def pack_launch(
     padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix`, in the role of `name`, as `generate_pack` writes it.
+    """The launch that packs `matrix` as operand `name`.
 
-    `role` and `destination` are those of the buffers that are read and written, `padded` the sizes;
     `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
     rows, columns, layout = matrix.rows, matrix.columns, matrix.layout
@@ -238,7 +223,7 @@ def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -
 
 def why_units_pack(name: OperandName, problem: GemmProblem, *, in_place: bool) -> str:
     """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
-    layout = problem.a if name == "a" else problem.b
+    layout = problem.operand(name)
     size = stored_bytes(problem.dtype)
     if layout.alignment * size % VECTOR_BYTES and not in_place:
         return (

@@ -20,10 +20,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def _laid_out(text: str) -> str:
-    """Indent C source by its braces and squeeze runs of blank lines.
-
-    Preprocessor definitions stay at the left; pragmas follow the code that they govern.
-    """
+    """Indent C source by its braces; pragmas follow the code that they govern."""
     lines: list[str] = []
     depth = 0
     parentheses = 0
@@ -220,13 +217,7 @@ def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
 
 
 def zeroed(names: Iterable[str]) -> list[str]:
-    """Declarators of variables that are zero, those of a line of text each.
-
-    Examples
-    --------
-    >>> zeroed(f"sum{i}" for i in range(8))
-    ['sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0, sum4 = 0, sum5 = 0', 'sum6 = 0, sum7 = 0']
-    """
+    """Declarators of variables that are zero, those of a line of text each."""
     declarators = [f"{name} = 0" for name in names]
     return [", ".join(declarators[i : i + 6]) for i in range(0, len(declarators), 6)]
 

@@ -18,29 +18,19 @@ _JOINED_SUMS = 128
 _BUSY = 0.85
 
 
-@dataclass(frozen=True)
+@dataclass
 class Division:
     """A division of tiles among work-groups."""
 
     groups: int  # work-groups
     rounds: int  # tiles that each of them computes whole, before the remaining ones are divided
 
-    @property
-    def slots(self) -> int:
-        """Sets of partial sums of a tile: a work-group has those of two tiles at most."""
-        return 2 * self.groups
-
-    @property
-    def counters(self) -> int:
-        """Counters of arrivals: one for each slot in both steps of adding up."""
-        return 2 * self.slots
+    def __post_init__(self) -> None:
+        self.slots = 2 * self.groups  # sets of partial sums: a work-group has those of two tiles
+        self.counters = 2 * self.slots  # of arrivals: one for each slot in both steps of adding up
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
-        """How many times the sums of a tile are written to memory; each is read once.
-
-        Each work-group writes its sums of a divided tile; where these are added up in two steps,
-        each that goes on to the second writes again.
-        """
+        """How often a tile's sums are written: by each work-group, and for a second step again."""
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
         for beginning in range(0, divided, slabs):
@@ -73,7 +63,7 @@ _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
 _END_OF_TILE = f"{_BARRIER}  // the one that ends a tile"
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartialSums:
     """How the text of a kernel adds up the partial sums of a tile."""
 
@@ -87,24 +77,16 @@ class PartialSums:
     add: str = ""  # a function that adds where the operator does not
     sliced: bool = False  # whether only the first slice has sums
 
-    @property
-    def may_add(self) -> str:
-        """Whether a work-item adds up sums."""
-        return "rank >= 0 && slice == 0" if self.sliced else "rank >= 0"
-
-    @property
-    def addition(self) -> str:
-        """Adds a partial sum."""
+    def __post_init__(self) -> None:
+        # Whether a work-item adds up sums; the statement that adds one.
+        self.may_add = "rank >= 0 && slice == 0" if self.sliced else "rank >= 0"
+        self.addition = f"{self.sum} += sums[{self.index}];"
         if self.add:
-            return f"{self.sum} = {self.add}({self.sum}, sums[{self.index}]);"
-        return f"{self.sum} += sums[{self.index}];"
+            self.addition = f"{self.sum} = {self.add}({self.sum}, sums[{self.index}]);"
 
 
 def stream_k(slabs: int, groups: int, sums: int) -> StreamK | None:
-    """The constants of a kernel in which `groups` work-groups split tiles of `slabs` slabs.
-
-    `sums` is the number of sums in a work-item's registers. None where there are no such groups.
-    """
+    """Constants for `groups` that split tiles of `slabs` slabs, with `sums` sums a work-item."""
     if not groups:
         return None
     most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
@@ -118,13 +100,6 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
     last one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP
     2023). Fewer tiles than work-groups are each divided into equal parts, if nearly all
     work-groups then have one.
-
-    Examples
-    --------
-    >>> divide(tiles=512, slabs=256, groups=132)
-    Division(groups=132, rounds=2)
-    >>> divide(tiles=1, slabs=6250, groups=264)
-    Division(groups=264, rounds=0)
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:

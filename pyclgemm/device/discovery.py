@@ -28,11 +28,7 @@ class FoundDevice:
 
 @functools.cache
 def find_devices() -> tuple[FoundDevice, ...]:
-    """Probe every device of every platform.
-
-    Those that work come first, best first (see `preference`); then those that do not, and platforms
-    without a device.
-    """
+    """Probe every device: those that work first, best first; then others, and empty platforms."""
     devices, empty = _list_devices()
     found = [_examine(device) for device in devices]
     return (*sorted(found, key=lambda one: one.traits is None), *empty)
@@ -45,10 +41,7 @@ def working_devices() -> list[FoundDevice]:
 
 @functools.cache
 def default_device() -> cl.Device:
-    """The best device that works. Devices that rank lower are not probed.
-
-    `UnsupportedError` says that there is none, what was found and how to install a runtime.
-    """
+    """The best device that works; those that rank lower are not probed."""
     for device in _list_devices()[0]:
         if _examine(device).traits is not None:
             return device
@@ -56,12 +49,10 @@ def default_device() -> cl.Device:
 
 
 def choose_device(selector: str | None) -> FoundDevice:
-    """Find the device that a user names.
+    """Find the device that a user names; None means the best of all.
 
     The selector is a rank, counted from 0, or a part of the device's or its platform's name, in
-    upper or lower case. If several devices match, the best is taken. None means the best of all.
-    `ArgumentError` lists the devices that work where none matches; `UnsupportedError` says that
-    none works.
+    upper or lower case. If several devices match, the best is taken.
     """
     devices = working_devices()
     if not devices:
@@ -82,12 +73,7 @@ def choose_device(selector: str | None) -> FoundDevice:
 
 
 def preference(device: cl.Device) -> tuple[int, int, int]:
-    """A key that ranks devices before they are probed; larger is better.
-
-    Real devices come before imitations in software, GPUs before accelerators before CPUs. Among
-    devices of a kind, compute units times vector width counts, then arithmetic in float16 and
-    float64.
-    """
+    """A key that ranks devices before they are probed; larger is better."""
     kinds = ("imitation", "cpu", "accelerator", "gpu")
     kind = kinds.index("imitation" if is_software(device.name) else type_of(device))
     width = max(1, device.native_vector_width_float)

@@ -62,16 +62,7 @@ _LIMITS = {
 
 @functools.lru_cache(maxsize=64)
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
-    """What a compute unit of an architecture holds; None where that is not known here.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> limits_of(typical_traits("sm_90")).sub_groups
-    64
-    >>> limits_of(typical_traits("x86-64-v4")) is None
-    True
-    """
+    """What a compute unit of an architecture holds; None where that is not known here."""
     for pattern, limits in _LIMITS.items():
         if traits.type != "cpu" and re.fullmatch(pattern, traits.architecture):
             return limits

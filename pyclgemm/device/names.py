@@ -106,10 +106,7 @@ def amd_architecture(name: str) -> str:
 
 
 def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
-    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another one.
-
-    Neither macros nor the vector width tell of the variable.
-    """
+    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another one."""
     target = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
     below_avx512 = {"corei7": "x86-64-v2", "corei7-avx": "x86-64-v2", "core-avx2": "x86-64-v3"}
     return below_avx512.get(target) or level_of_flags(host.flags)

@@ -23,11 +23,7 @@ class PtxStepError(ValueError):
 
 
 def lift(binary: bytes, target: str) -> bytes:
-    """Turn the marked comments of a PTX text into instructions, for a target that has them.
-
-    `PtxStepError` says that the binary is no PTX text with one target, that this is not `target`
-    without its suffix, or that no instruction is marked in it.
-    """
+    """Turn the marked comments of a PTX text into instructions, for a target that has them."""
     found = _TARGET.findall(binary)
     if len(found) != 1:
         start = binary[:40].decode("ascii", "replace")

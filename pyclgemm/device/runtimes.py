@@ -33,12 +33,10 @@ LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES"
 
 @functools.cache
 def register_runtimes() -> Path | None:
-    """Make the loader see Intel's runtime from PyPI, if it is installed.
+    """Make the loader see Intel's runtime from PyPI, before a process's first OpenCL call.
 
-    This works once in a process, before its first OpenCL call. Nothing changes without the wheel,
-    off Linux, or where the user chose runtimes by one of `LOADER_VARIABLES`. It never raises: a
-    failure is logged at level debug, and the runtime stays hidden. The answer is the library that
-    was shown to the loader.
+    Nothing changes without the wheel, off Linux, or where the user chose runtimes by one of
+    `LOADER_VARIABLES`. It never raises. The answer is the library that was shown to the loader.
     """
     try:
         library = runtime_to_register(os.environ, system_registries())
@@ -52,11 +50,7 @@ def register_runtimes() -> Path | None:
 
 
 def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
-    """The library to show to the loader, which reads these folders of ``.icd`` files by itself.
-
-    None if the user chose the runtimes in the `environment`, no wheel is installed, or a registry
-    already names an Intel library that exists.
-    """
+    """The library to show to the loader; None if it finds one, or the user chose runtimes."""
     if not sys.platform.startswith("linux"):
         return None
     if any(environment.get(name) for name in LOADER_VARIABLES):

@@ -96,10 +96,7 @@ class DeviceTraits:
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:
-    """Find out what a device is and can do; the first call builds and runs tiny kernels.
-
-    `UnsupportedError` is raised if not even a kernel of one line works.
-    """
+    """Find out what a device is and can do; the first call builds and runs tiny kernels."""
     kind = type_of(device)
     host = host_cpu()
     with InRuntime():
@@ -241,7 +238,6 @@ def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> 
 
 
 def _optional(device: cl.Device, attribute: str) -> Any:
-    """An attribute that only some vendors' devices have, or None."""
     try:
         return getattr(device, attribute)
     except (AttributeError, cl.Error):
@@ -249,12 +245,7 @@ def _optional(device: cl.Device, attribute: str) -> Any:
 
 
 def typical_traits(architecture: str) -> DeviceTraits:
-    """The traits of a typical device of an architecture, to look at its kernels without one.
-
-    Architectures are "sm_90", "gfx1012" and their like, "x86-64" to "x86-64-v4", "aarch64"; or
-    "intel_gpu", "apple_gpu", "qualcomm_gpu", "arm_gpu", whose drivers do not tell the architecture.
-    `ArgumentError` is raised for others.
-    """
+    """The traits of a typical device of an architecture, to look at its kernels without one."""
     kind = "gpu"
     if architecture in _CPU_VECTOR_BYTES:
         kind = "cpu"

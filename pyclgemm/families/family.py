@@ -128,7 +128,7 @@ class Run:
 
     sub_group: int  # work-items that read local memory together
     division: Division | None  # how work-groups split k loops
-    packed: Collection[str]  # the operands that are packed first
+    packed: Collection[OperandName]  # the operands that are packed first
 
 
 def _least_traffic(problem: GemmProblem) -> int:
@@ -240,10 +240,7 @@ class Family(ABC, Generic[C]):
         self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
         strides: Mapping[str, int], slabs: int | None = None,
     ) -> Schedule:  # fmt: skip
-        """Launches that pack, and one with a work-group for each tile, or by FILL.
-
-        `strides` are those of what is not packed, `slabs` those of a tile where not all are of k.
-        """
+        """Launches that pack, and one by tiles; `strides` are those of what is not packed."""
         problem, tile = product.problem, self.tile(config)
         groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
         values, workspaces = {**strides, **packed.strides}, dict(packed.workspaces)
@@ -271,10 +268,7 @@ class Family(ABC, Generic[C]):
         self, problem: GemmProblem, tile: Tile, run: Run, size: int, local: tuple[int, int],
         terms: int = 1,
     ) -> Traffic:  # fmt: skip
-        """The traffic of tiles whose slabs of elements of `size` are read `terms` times.
-
-        `local` are the bytes of each depth that are read from local memory, as `Traffic` has them.
-        """
+        """The traffic of tiles; `local` are bytes read from local memory for each depth."""
         tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
         slabs = math.ceil(problem.k / tile.depth)
         depths = tiles * slabs * tile.depth
@@ -284,8 +278,7 @@ class Family(ABC, Generic[C]):
             element = ElementType(problem.dtype, problem.precision.arithmetic)
             written = run.division.partial_sums(tiles, max(1, terms * slabs))
             joining = 2 * tile.rows * tile.columns * element.bytes * written
-        extents = {"a": problem.m, "b": problem.n}
-        packing = sum(2 * size * extents[name] * problem.k for name in run.packed)
+        packing = sum(2 * size * problem.positions(name) * problem.k for name in run.packed)
         read = depths * (tile.rows + tile.columns) * size
         return Traffic(_least_traffic(problem), packing, read, shared, by_items, joining)
 
@@ -307,8 +300,9 @@ class Family(ABC, Generic[C]):
         """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
         size = stored_bytes(problem.dtype)
         found = {}
-        for name, layout in zip(OPERANDS, (problem.a, problem.b), strict=True):
-            aligned = VECTOR_BYTES if name in run.packed else layout.alignment * size
+        for name in OPERANDS:
+            alignment = problem.operand(name).alignment
+            aligned = VECTOR_BYTES if name in run.packed else alignment * size
             found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
         return found
 
@@ -418,11 +412,5 @@ def broken_constraints(
 
 
 def point_table(names: str, *rows: tuple[int, ...]) -> tuple[Point, ...]:
-    """Points as a table: the coordinates' names, and their values in a row each.
-
-    Examples
-    --------
-    >>> point_table("MR WGS", (1, 128), (4, 64))
-    ({'MR': 1, 'WGS': 128}, {'MR': 4, 'WGS': 64})
-    """
+    """Points as a table: the coordinates' names, and their values in a row each."""
     return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..codegen.config import Config
 from ..codegen.launch import Schedule
-from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, printable, shown
 from ..problem.problem import GemmProblem
@@ -52,13 +51,7 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
-    """Build the configuration of a family from its parameters by name; `ConfigError` if it cannot.
-
-    Examples
-    --------
-    >>> config_from_dict("cpu", {"MR": 6, "NR": 64, "KC": 128, "VW": 16}).KC
-    128
-    """
+    """The configuration of a family from its parameters by name; `ConfigError` if there is none."""
     if not isinstance(family, str) or family not in FAMILIES:
         raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
     cls = FAMILIES[family].config_class
@@ -97,17 +90,7 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
 
 
 def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
-    """State every constraint that a configuration breaks; of one out of bounds, these alone.
-
-    A sentence says each, with the values on both sides. Without a device its limits are not
-    checked.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> violations(CpuConfig(MR=6, NR=40, KC=512, VW=16), "float32")
-    ['NR must be a multiple of VW: NR is 40, VW is 16']
-    """
+    """State every constraint that a configuration breaks; without a device, not its limits."""
     return broken_constraints(family_of(config), config, dtype, traits)
 
 
@@ -132,8 +115,3 @@ def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
     """Lay out the launches of an oriented product whose m and n are not zero."""
     return family_of(config).schedule(product, config, traits)
-
-
-def generate_gemm(problem: GemmProblem, config: Config, traits: DeviceTraits) -> KernelSource:
-    """Write the kernel that computes a product."""
-    return family_of(config).source(problem, config, traits)

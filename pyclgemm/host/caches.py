@@ -89,7 +89,6 @@ def _remove(folder: str, process: int) -> None:
 
 
 def _environment_folder(name: str, *below: str) -> Path | None:
-    """The folder that an environment variable names, extended by `below`."""
     value = os.environ.get(name)
     return Path(value, *below) if value else None
 
@@ -110,11 +109,7 @@ def _folder_fault(folder: Path, free_bytes: int = 0) -> OSError | None:
 
 @functools.cache
 def _check_pyopencl() -> None:
-    """Disable pyopencl's database if it is damaged, full, or held by another process.
-
-    pyopencl itself would wait for the other process without end. Here two seconds are enough: the
-    other one needs milliseconds.
-    """
+    """Disable pyopencl's database if it is damaged or full, or held for more than two seconds."""
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
     folder = _pyopencl_folder()

@@ -174,7 +174,6 @@ def _open_special(path: Path) -> int:
 def _write_and_close(
     handle: int, data: bytes, mode: int | None = None, *, sync: bool = False
 ) -> None:
-    """Write all of `data`, and give the file the permissions in `mode`."""
     try:
         left = memoryview(data)
         while left:
@@ -190,7 +189,6 @@ def _write_and_close(
 
 @contextmanager
 def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
-    """Turn an `OSError` into a `FileError`."""
     try:
         yield
     except OSError as error:

@@ -103,15 +103,7 @@ def pace_for(user: str, device_type: str) -> Pace:
 
 
 def rotated_sets(set_bytes: int, device: cl.Device) -> int:
-    """How many sets of operands, each of `set_bytes`, to rotate among on a device.
-
-    A program whose operands come from elsewhere finds them in memory, not in the cache.
-
-    Examples
-    --------
-    >>> rotated_sets(1 << 30, queue.device)
-    1
-    """
+    """Among how many sets of operands to rotate, so that calls find none in the device's cache."""
     wanted = _LEAST_BYTES
     if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
         wanted = max(wanted, 2 * device.global_mem_cache_size)
@@ -119,11 +111,7 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
 
 
 class Calls(Contender):
-    """A contender whose calls go through the sets of operands in turn.
-
-    Each of `calls` starts the work on one set; `finish` waits for all (by default a call returns
-    when it is done). The rest is as for `Contender`.
-    """
+    """A contender whose calls go through sets of operands in turn; `finish` waits for all."""
 
     def __init__(
         self,
@@ -202,11 +190,7 @@ class _Entry:
 
 
 class Bench:
-    """Times contenders in turn; what is known so far can be asked for at any time.
-
-    `rng` shuffles the order in every round; without it the order is A B B A A B. `clock` is
-    replaced in tests.
-    """
+    """Times contenders in turn, in an order that `rng` shuffles in every round, or A B B A A B."""
 
     def __init__(
         self, pace: Pace, *, rng: np.random.Generator | None = None, clock: Clock | None = None
@@ -228,10 +212,9 @@ class Bench:
         enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
         report: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Timing]:
-        """Time every contender once a round, by default as often as the pace says.
+        """Time every contender once a round, until `enough` says that what is known suffices.
 
-        `enough` is asked after each round whether what is known suffices, `report` told after each
-        burst which part of all bursts it was. The result has a timing for each name.
+        `report` is told after each burst which part of all bursts it was.
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))

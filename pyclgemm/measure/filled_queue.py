@@ -215,10 +215,7 @@ class FilledBurst:
 def fill_queue(
     contender: Contender, wanted_calls: int, blocker: Blocker, clock: Clock, takes: int = 1
 ) -> FilledBurst | None:
-    """Find how many calls, about as many as wanted, the host gets ahead of the device with.
-
-    None where it never does, because the library waits, say, or the blocker varies too much.
-    """
+    """Find how many calls the host gets ahead of the device with; None where it never does."""
     most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
     calls = min(wanted_calls, most)
     least = min(calls, _LEAST_CALLS)

@@ -52,10 +52,7 @@ class Rounding:
 def rounding_of(
     dtype: str, k: int, precision: Precision, result_dtype: str | None = None
 ) -> Rounding:
-    """What rounding may do to a product with sums of length k, by the law that this module names.
-
-    The result is of the operands' type unless `result_dtype` names another.
-    """
+    """What rounding may do to a product with sums of length k, by the law named above."""
     if np.dtype(precision.arithmetic).kind == "i":
         return Rounding(0.0, 0.0, 0.0)
     eps, tiny = _spacing(precision.arithmetic)
@@ -96,10 +93,9 @@ def reference(
 ) -> tuple[Part, ...]:
     """Compute in float64 what the product of `a` and `b` must be, or what parts of it must be.
 
-    The operands are (m, k) and (k, n), or (batch, m, k) and (batch, k, n). Of a large product the
-    first row, the last, and one at random out of each run of neighbours are computed, and a few
-    columns; of a batch some products in the same way. `most_work` are the multiply-adds that all
-    rows may cost, and the products of a batch.
+    Of a large product the first row, the last, and one at random out of each run of neighbours
+    are computed, and a few columns; of a batch some products in the same way. `most_work` are the
+    multiply-adds that all rows may cost, and the products of a batch.
     """
     most_work = _WHOLE if most_work is None else most_work
     (m, k), n = a.shape[-2:], b.shape[-1]

@@ -98,11 +98,7 @@ def check_tensor_dtype(name: str, dtype: Any) -> None:
 
 
 def check_writable(stack: TensorStack) -> None:
-    """Raise `ShapeError` unless no two elements of a result share memory.
-
-    Each stride must be larger than the distance that smaller strides reach, as in every slice and
-    transposition of a C-ordered array.
-    """
+    """Raise `ShapeError` unless each stride of a result exceeds the reach of smaller ones."""
     extents = (stack.count, *(stack.extent,) * 3)
     steps = zip(map(abs, stack.strides), extents, strict=True)
     reach = 0

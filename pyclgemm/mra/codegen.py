@@ -13,7 +13,7 @@ from typing import Any
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import ElementType
-from ..codegen.kernel import fma_is_fast
+from ..codegen.kernel import multiply_add
 from ..codegen.launch import (
     Buffer,
     Known,
@@ -24,7 +24,7 @@ from ..codegen.launch import (
     Schedule,
     arguments_of_matrix,
 )
-from ..codegen.source import Argument, KernelSource, render
+from ..codegen.source import Argument, KernelSource, plus, render
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
 from ..problem.matrix import Matrix
@@ -65,10 +65,7 @@ _KRONECKER = "transform3d_kronecker"
 def _contraction(
     problem: TransformProblem, choice: TransformChoice, traits: DeviceTraits
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that contracts one dimension and rotates the others; and its work-groups.
-
-    The layouts of `problem` are those before and after this contraction.
-    """
+    """Write the kernel that contracts one dimension and rotates the others; and its work-groups."""
     k, count = problem.extent, problem.count
     if choice.technique == "unit row":
         unit = choice.unit
@@ -147,21 +144,14 @@ def _tensor_arguments(name: str, kind: str, layout: TensorLayout, real: str) -> 
 
 
 def _start(name: str, layout: TensorLayout, k: int) -> str:
-    """C expression of the offset of tensor ``n``."""
     return f"(long)(n) * {k**3}" if layout.is_contiguous else f"(long)(n) * {name}_stride_0"
 
 
 def _offset(name: str, layout: TensorLayout, k: int) -> str:
-    """C expression of the offset of an element in its tensor."""
     if layout.is_contiguous:
         return f"(first) * {k * k} + (second) * {k} + (third)"
     third = "" if layout.has_rows else f" * {name}_stride_3"
     return f"(first) * {name}_stride_1 + (second) * {name}_stride_2 + (third){third}"
-
-
-def _plus(term: str, number: int) -> str:
-    """C expression of a sum, without a zero."""
-    return f"{term} + {number}" if number else term
 
 
 def _source(
@@ -186,7 +176,6 @@ def _source(
         *_tensor_arguments("out", "output", problem.out, real),
     )
     layouts = {"tensors": problem.tensors, "out": problem.out}
-    fast = fma_is_fast(problem.dtype, traits)
     text = render(
         f"mra/{template or name}.cl.mako",
         kernel_name=kernel_name,
@@ -194,8 +183,8 @@ def _source(
         extent=k,
         items=items,
         arguments=arguments,
-        plus=_plus,
-        multiply_add_of=lambda a, b, c: f"fma({a}, {b}, {c})" if fast else f"{a} * {b} + {c}",
+        plus=plus,
+        multiply_add_of=multiply_add(problem.dtype, traits),
         starts={name: _start(name, layout, k) for name, layout in layouts.items()},
         offsets={name: _offset(name, layout, k) for name, layout in layouts.items()},
         **context,
@@ -294,10 +283,7 @@ def _launch(
 def make_kronecker_schedule(
     transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
 ) -> Schedule:
-    """The launches of a transform by L6: they form the Kronecker product, then are those of `gemm`.
-
-    That multiplies the tensors, as rows of a matrix, by a K^3 x K^3 matrix: `product`.
-    """
+    """The launches by L6: they form the Kronecker product, then multiply by it (`product`)."""
     problem = transform.problem
     size = problem.extent**6
     real = _element(problem).real

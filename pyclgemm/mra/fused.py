@@ -241,7 +241,10 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
     unit_k = 4 * math.gcd(depths, 4) if unit_m == 16 else 4
     slices = max(1, min(4, 16 // (depths * tiles)))
     wanted = max(1, min(_MOST_TENSORS, round(_GROUP_ELEMENTS / extent**3)))
-    base = FusedUnitConfig(unit_m, unit_k, wanted, 1, _sub_groups(wanted * extent), slices)
+    # The fewest are idle while the last slices are multiplied.
+    rows = wanted * extent
+    sub_groups = min(range(8, 3, -1), key=lambda groups: math.ceil(rows / groups) * groups)
+    base = FusedUnitConfig(unit_m, unit_k, wanted, 1, sub_groups, slices)
     measured = _MEASURED_FLOAT64.get(extent, base)
     measured_bytes = local_bytes(extent, 8, replace(measured, TENSORS=1))
     if has_large and measured_bytes <= traits.local_memory_bytes:
@@ -259,11 +262,6 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
 def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
     """Tensors that a work-group may take while every compute unit has work."""
     return max(1, count // traits.compute_units)
-
-
-def _sub_groups(slices: int) -> int:
-    """Sub-groups of a work-group: the fewest idle while the last slices are multiplied."""
-    return min(range(8, 3, -1), key=lambda groups: math.ceil(slices / groups) * groups)
 
 
 def _split(

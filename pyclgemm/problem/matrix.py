@@ -90,11 +90,7 @@ class Matrix:
 
 
 def matrix_of(name: str, array: Any) -> Matrix:
-    """Describe an array, which messages call `name`.
-
-    `DtypeError` says that its elements are of a type that is not multiplied, `ShapeError` that it
-    is not two-dimensional or that its strides are no multiple of its elements.
-    """
+    """Describe an array, which messages call `name`."""
     check_dtype(name, array.dtype)
     if len(array.shape) != 2:
         raise ShapeError(
@@ -127,11 +123,7 @@ def check_dtype(name: str, dtype: Any) -> None:
 
 
 def result_dtype(dtype: str, **given: Any) -> str:
-    """The element type of a result of operands of `dtype`.
-
-    It is that of the arrays that are `given`: `out`, `c` and `bias`, or None for each. They must
-    agree, else `DtypeError` is raised. Without any it is the default of `dtype`.
-    """
+    """The element type of a result: of the arrays `given`, which must agree, or the default."""
     allowed = result_dtypes(dtype)
     first, found = "", allowed[0]
     for name, array in given.items():
@@ -186,10 +178,7 @@ def check_writable(out: Matrix) -> None:
 
 
 def entries_overlap(first: Any, second: Any) -> bool:
-    """Whether two arrays in one buffer have a byte in common.
-
-    Exact, by solving for a common address: interleaved views that share nothing pass.
-    """
+    """Whether two arrays in one buffer have a byte in common; exact for interleaved views."""
     one, other = np.asarray(_AddressView(first)), np.asarray(_AddressView(second))
     return np.shares_memory(one, other)
 
@@ -209,11 +198,7 @@ class _AddressView:
 
 
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
-    """Return alpha or beta as a Python number that operands of `dtype` are multiplied by.
-
-    `DtypeError` says that it is no number, complex where the elements are real, or no integer of 32
-    bits where they are integers (1.0 is one), `ArgumentError` that float64 cannot hold it.
-    """
+    """Return alpha or beta as a Python number that operands of `dtype` are multiplied by."""
     if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
         raise DtypeError(f"{name} is {value!r}; a number is wanted")
     if isinstance(value, (complex, np.complexfloating)):

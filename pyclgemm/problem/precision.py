@@ -128,12 +128,7 @@ def result_dtypes(dtype: str) -> tuple[str, ...]:
 
 
 def resolve_precision(name: str | None, dtype: str) -> Precision:
-    """Find the algorithm that `name` asks for on operands of `dtype`.
-
-    None takes the default of `dtype`, which is never less exact than the type itself. `DtypeError`
-    says that operands of `dtype` are not multiplied by the algorithm, `ArgumentError` that none has
-    that name.
-    """
+    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as these."""
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
     if precision := _BY_NAME.get((name, operand)):
@@ -147,7 +142,7 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class PartType:
     """The type of a part of a float32, which matrix units multiply in its place.
 
@@ -161,25 +156,13 @@ class PartType:
     kept: int  # leading bits of a float32's significand that it holds, the hidden one included
     stored: str  # C type in which a part lies in memory
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of a part in memory."""
-        return {"float": 4, "ushort": 2}[self.stored]
-
-    @property
-    def dropped(self) -> int:
-        """Trailing bits that it does not hold."""
-        return 24 - self.kept
-
-    @property
-    def mask(self) -> str:
-        """The bits of a float32 that it holds, as a literal of C."""
-        return f"{0xFFFFFFFF << self.dropped & 0xFFFFFFFF:#x}"
-
-    @property
-    def rounding(self) -> str:
-        """Half of the last bit held, less one: what rounds to nearest, as a literal of C."""
-        return f"{2 ** (self.dropped - 1) - 1:#x}"
+    def __post_init__(self) -> None:
+        self.stored_bytes = {"float": 4, "ushort": 2}[self.stored]
+        self.dropped = 24 - self.kept  # trailing bits that it does not hold
+        # Literals of C: the bits of a float32 that it holds; half of the last one, less one, which
+        # rounds to nearest.
+        self.mask = f"{0xFFFFFFFF << self.dropped & 0xFFFFFFFF:#x}"
+        self.rounding = f"{2 ** (self.dropped - 1) - 1:#x}"
 
 
 PART_TYPES = {

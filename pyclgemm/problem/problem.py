@@ -89,6 +89,14 @@ class GemmProblem:
         if not self.result_dtype:
             object.__setattr__(self, "result_dtype", result_dtypes(self.dtype)[0])
 
+    def operand(self, name: OperandName) -> MatrixLayout:
+        """The layout of A or of B."""
+        return self.a if name == "a" else self.b
+
+    def positions(self, name: OperandName) -> int:
+        """Rows of A, or columns of B."""
+        return self.m if name == "a" else self.n
+
     @property
     def transposed(self) -> GemmProblem:
         """The same product with rows and columns exchanged: C^T = B^T A^T."""
@@ -151,17 +159,17 @@ def activation_expression(name: str, real: str) -> str:
     return ACTIVATIONS[name].format(real=real, f=suffix)
 
 
-def result_expression(problem: GemmProblem, total: str, addend: str, bias: str) -> str:
-    """OpenCL C expression for a result whose sum of products is `total`.
+def result_arguments(problem: GemmProblem, total: str, addend: str, bias: str) -> list[str]:
+    """What ``result_of`` in ``common/prelude.mako`` is given."""
+    with_c = ["beta", addend] if problem.c else []
+    return ["alpha", total, *with_c, *([bias] if problem.bias else [])]
 
-    If there is more to do than to scale, it calls what ``common/prelude.mako`` defines.
-    """
+
+def result_expression(problem: GemmProblem, total: str, addend: str, bias: str) -> str:
+    """OpenCL C expression for a result whose sum of products is `total`."""
     if not (problem.c or problem.bias or problem.activation):
         return f"scale(alpha, {total})" if problem.complex else f"alpha * {total}"
-    arguments = ["alpha", total]
-    arguments += ["beta", addend] if problem.c else []
-    arguments += [bias] if problem.bias else []
-    return f"result_of({', '.join(arguments)})"
+    return f"result_of({', '.join(result_arguments(problem, total, addend, bias))})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,10 +82,7 @@ def make_product(
 
 
 def common_count(counts: Mapping[str, int]) -> int:
-    """How many products a batch has, by the number of matrices of each operand.
-
-    A single matrix serves all products; other numbers must be equal, else `ShapeError` is raised.
-    """
+    """How many products a batch has, by the number of matrices of each operand."""
     several = {name: count for name, count in counts.items() if count != 1}
     if len(set(several.values())) > 1:
         described = " and ".join(f"{name} has {count}" for name, count in several.items())
@@ -100,14 +97,6 @@ def folded(
 
     All products must share B, and the rows of A, of C and of the result must follow one another
     through the whole batch, at one distance. One product has larger tiles, and reads B less often.
-
-    Examples
-    --------
-    >>> stack = Matrix(4, 8, 8, 1, 0, batch_stride=32)
-    >>> shared = Matrix(8, 8, 8, 1, 0)
-    >>> one, _, _, _ = folded(stack, shared, stack, None, 10)
-    >>> one.rows, one.batch_stride
-    (40, 0)
     """
     if b.scattered or b.batch_stride or a.rows == 0:
         return None

@@ -30,18 +30,7 @@ _TEXT = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?::([NT]{{2}}))?(?:\+([0-9]{{1,9}}
 
 @dataclass(frozen=True)
 class GemmShape:
-    """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them.
-
-    `ArgumentError` says that a size, the padding or the batch is no integer within the bounds of
-    `pyclgemm.problem.bounds`, or that the layout is not one of `LAYOUTS`.
-
-    Examples
-    --------
-    >>> GemmShape(64, 3072, 768, "NT").stored_b
-    (3072, 768)
-    >>> str(GemmShape(1000, 1000, 1000, "TN", padding=7, batch=5))
-    '1000x1000x1000:TN+7*5'
-    """
+    """A product ``out = op(a) op(b)`` of row-major matrices, out (m, n), or a batch of them."""
 
     m: int
     n: int
@@ -117,13 +106,7 @@ class GemmShape:
         activation: str | None = None,
         result_dtype: str | None = None,
     ) -> Product:
-        """Describe the product, or the batch, as the functions that take arrays would.
-
-        `conjugate` names the operands, "a", "b" or "ab", that are stored transposed and read
-        conjugated. `reads_c` is whether C is added, beta not being zero. `DtypeError` or
-        `ArgumentError` says that the activation or the precision is unknown, or does not suit the
-        type, or that an operand that is not stored transposed is to be conjugated.
-        """
+        """Describe the product as functions of arrays would; `conjugate` is "a", "b" or "ab"."""
         out = self._stored((self.m, self.n))
         return make_product(
             self._operand("a", self.stored_a, dtype, conjugate),

@@ -52,14 +52,6 @@ class MatrixSequence:
 
     They are like `first`, begin at `byte_offsets` (int64) in the buffer, and are views of arrays
     with the events in `event_lists`: a reader waits for all.
-
-    Examples
-    --------
-    >>> import numpy as np, pyopencl.array as cl_array
-    >>> whole = cl_array.zeros(queue, (8, 6), np.float32)
-    >>> apart = MatrixSequence.of([whole[:, 4:], whole[:, :2], whole[:, 2:4]])
-    >>> apart.shape, apart.scattered, apart.offsets.tolist()
-    ((3, 8, 2), True, [0, -4, -2])
     """
 
     def __init__(self, first: Any, byte_offsets: Any, event_lists: Sequence[list[Any]]) -> None:
@@ -101,20 +93,14 @@ class MatrixSequence:
 
 
 def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
-    """Have users of an array, or of the matrices of a sequence, wait for an event.
-
-    It replaces the events that they wait for so far, unless `replace` is False.
-    """
+    """Have users of an array or sequence wait for an event, alone or beside those so far."""
     lists = out.event_lists if out.__class__ is MatrixSequence else (out.events,)
     for events in lists:
         events[:] = [event] if replace else [*events, event]
 
 
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
-    """Whether two operands in one buffer, arrays or sequences, have an element in common.
-
-    With `in_place` an array, or each matrix of a sequence, may be the same view in both.
-    """
+    """Whether operands in one buffer share an element; `in_place` ones may be the same view."""
     is_same = in_place and _are_same(array, out)
     if MatrixSequence not in (array.__class__, out.__class__):
         return not is_same and entries_overlap(array, out)
@@ -165,10 +151,7 @@ def _ends(array: Any) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
-    """The numbers of two matrices like `matrix` that share an element, the lesser first.
-
-    The answer is kept: matrices side by side, whose ends overlap, are compared pair by pair.
-    """
+    """The numbers of two matrices like `matrix` that share an element; kept, as it takes long."""
     offsets = np.frombuffer(byte_offsets, np.int64)
     members = [replace(matrix, offset=int(offset)) for offset in offsets]
     return _pair_that_overlaps(members, members, operator.ge)
@@ -189,10 +172,7 @@ class ArraySequence(list[Any]):
 
 
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
-    """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions.
-
-    They must be of one shape and one element type, and all on the device or all on the host.
-    """
+    """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions."""
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
     first = members[0]

@@ -129,11 +129,7 @@ def _programs_of(context: cl.Context) -> _Programs:
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
-    """Compile a kernel, or find it compiled; raise `KernelBuildError` if the compiler refuses it.
-
-    Each call gives a kernel object of its own: arguments are set on the object, so two plans must
-    not share one.
-    """
+    """Compile a kernel, or find it compiled; each call gives a kernel object of its own."""
     programs, key = _programs_of(context), (device, source)
     with InRuntime():
         program = programs.built.get(key)
@@ -152,10 +148,7 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
 def adopt_binary(
     context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
 ) -> None:
-    """Have the next `build_kernel` of a source take the binary that another process compiled.
-
-    Where the driver refuses the binary, the source is compiled after all.
-    """
+    """Have the next `build_kernel` of a source try the binary that another process compiled."""
     _programs_of(context).adopted.keep((device, source), binary)
 
 
@@ -202,11 +195,7 @@ class CompilePool:
         self.close()
 
     def binaries(self, sources: Sequence[KernelSource]) -> dict[KernelSource, bytes]:
-        """The binaries of those kernels that compile.
-
-        What does not compile, and all that was on its way when a compiler crashed, is missing:
-        whoever builds it in turn learns why.
-        """
+        """Those of kernels that compile; whoever builds another in turn learns why it does not."""
         if not sources:
             return {}
         if self._pool is None:
@@ -234,7 +223,6 @@ class CompilePool:
 
 
 def _number_of(device: cl.Device) -> tuple[int, int]:
-    """The number of a device's platform, and its own among the platform's devices."""
     for platform_number, platform in enumerate(cl.get_platforms()):
         with contextlib.suppress(cl.Error, ValueError):
             return platform_number, platform.get_devices().index(device)

@@ -40,7 +40,6 @@ from .build import build_kernel
 from .memory import launch_error, new_buffer
 from .queue_state import QueueState
 
-# --------------------------------------------------------------------------------------
 # One kernel, with an event or without.
 #
 # pyopencl makes an event for every launch. On NVIDIA's driver that costs the device 2 us (an empty
@@ -48,7 +47,6 @@ from .queue_state import QueueState
 # small product takes. Where nobody asks for the event, the OpenCL function is called directly, in
 # the very library that pyopencl uses; its handles are pyopencl's (`int_ptr`). By way of ctypes that
 # takes the host 2.5 us more, and a CPU device's events cost it less: there pyopencl makes one.
-# --------------------------------------------------------------------------------------
 
 _Sizes = Sequence[int]
 _handle = operator.attrgetter("int_ptr")
@@ -109,10 +107,6 @@ def _enqueue_function() -> Any:
     return function
 
 
-# --------------------------------------------------------------------------------------
-# The arguments of kernels.
-# --------------------------------------------------------------------------------------
-
 #: Of scalar kernel arguments by their C type: the NumPy type, and the format of its parts.
 _SCALARS: dict[str, tuple[Any, str]] = {
     "int": (np.int32, "i"),
@@ -146,14 +140,10 @@ def _kernel_scalar(argument: Argument, value: Any) -> Any:
 class Operand:
     """An array that each call of a sequence gives."""
 
-    #: What the launches call it.
-    role: str
-    #: What messages call it.
-    name: str
-    #: Whether it is the one that is written.
-    is_result: bool = False
-    #: Whether it may be the result itself, for an update in place.
-    may_be_result: bool = False
+    role: str  # what the launches call it
+    name: str  # what messages call it
+    is_result: bool = False  # whether it is the one that is written
+    may_be_result: bool = False  # whether it may be the result itself, for an update in place
 
 
 class _BoundKernels:
@@ -208,23 +198,8 @@ class _BoundKernels:
 class LaunchSequence:
     """Launches in order on one queue, for any arrays of the layout that they were made for.
 
-    Parameters
-    ----------
-    state : QueueState
-        The queue and its workspaces.
-    schedule : Schedule
-        The launches; none where the result has no elements.
-    operands : sequence of Operand
-        The arrays of a call, in the order in which it gives them.
-    scalars : sequence of str
-        The names of its numbers, in order.
-    label : str
-        The beginning of messages about a refused launch.
-
-    Raises
-    ------
-    KernelBuildError
-        If the compiler refuses a kernel.
+    `operands` and `scalars` are what a call gives, in order; `label` begins messages about a
+    refused launch.
     """
 
     def __init__(
@@ -272,14 +247,7 @@ class LaunchSequence:
         """Enqueue the launches for these arrays; returns the event of the last one.
 
         Without `add_event`, which asks for an in-order queue, there is no event, and the result is
-        left with those it had.
-
-        Raises
-        ------
-        ArgumentError
-            If arrays share memory or lie in another context, or a scalar is out of range.
-        AllocationError, LaunchError
-            If the device has no memory, or refuses a launch. The result is then undefined.
+        left with those it had. After an error of the device the result is undefined.
         """
         out = arrays[self._result]
         data, context = out.base_data, self._context

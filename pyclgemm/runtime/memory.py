@@ -16,10 +16,7 @@ from ..host.process import InRuntime
 def new_buffer(
     context: cl.Context, what: str, size: int, content: np.ndarray[Any, Any] | None = None
 ) -> cl.Buffer:
-    """Allocate a buffer of `size` bytes; an `AllocationError` calls it `what`.
-
-    It holds `content` at first, or undefined bytes without.
-    """
+    """Allocate a buffer, which holds `content` if given; an `AllocationError` calls it `what`."""
     flags = cl.mem_flags.READ_WRITE
     try:
         if content is None:
@@ -88,11 +85,7 @@ def _allocation_error(error: cl.Error, what: str, size: int, device: cl.Device) 
 def launch_error(
     error: cl.Error, queue: cl.CommandQueue, kernels: str, label: str = ""
 ) -> Exception:
-    """What to raise for a driver's error at a launch.
-
-    That is an `AllocationError`, `ArgumentError` or `LaunchError`, whose message begins with
-    `label`; or `error` itself, where the device or the queue no longer works.
-    """
+    """What to raise for a driver's error at a launch; the error itself where the device is lost."""
     original: Exception = error
     code = getattr(error, "code", None)
     if code is None:  # pyopencl raised it for reasons of its own
@@ -134,10 +127,7 @@ class Workspaces:
         self._buffers: dict[str, cl.Buffer] = {}
 
     def buffer(self, name: str, size: int) -> cl.Buffer:
-        """A buffer of at least `size` bytes for workspace `name`, or `AllocationError`.
-
-        Its contents are undefined, but `COUNTERS` starts with zeros; launches leave it so.
-        """
+        """A buffer of at least `size` undefined bytes; `COUNTERS` has zeros between launches."""
         held = self._buffers.get(name)
         if held is None or held.size < size:
             # The driver keeps the old one until launches that use it are done.

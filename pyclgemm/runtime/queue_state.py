@@ -23,10 +23,7 @@ Prepared = TypeVar("Prepared")
 
 
 class PreparedCalls(Generic[Prepared]):
-    """At most `most` prepared calls, by keys of what they depend on; the oldest is dropped first.
-
-    Threads may share it.
-    """
+    """At most `most` prepared calls by keys, for several threads; the oldest is dropped first."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -68,9 +68,8 @@ def through_device(
 ) -> tuple[Any, cl.Event | None]:
     """Run on copies of NumPy arrays, and bring the result back.
 
-    `run` takes the operands by name, on the device, and returns a result there and its event; if
-    the caller's `out` is on the device, that is the result. `makes_host_array` is whether a result
-    without `out` comes back as a NumPy array.
+    `run` takes the operands by name, on the device; if the caller's `out` is there, it is the
+    result. `makes_host_array` is whether a result without `out` comes back as a NumPy array.
     """
     to_host = isinstance(out, np.ndarray)
     if to_host and not out.flags.writeable:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
 from pyclgemm.analysis.ab import Comparison
-from pyclgemm.analysis.ceilings import Ceilings, _units_of, _warpgroup_units_of, peak_of
+from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
 from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
@@ -28,6 +28,7 @@ from pyclgemm.device.ptx import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.wgmma.config import WgmmaConfig
+from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
@@ -233,7 +234,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
     require("float64")
     monkeypatch.setattr(ceilings_kernels, "UNIT_CHAINS", 3)
     monkeypatch.setattr(ceilings_kernels, "UNIT_STEPS", 2)
-    unit = next(one for one in _units_of(H100) if one.operand == operand)
+    unit = next(one for one in units_of(H100, matrix_unit) if one.operand == operand)
     source = ceilings_kernels.unit_source(unit, 32)
     # In the place of the instruction, one that adds 1 to each of its results.
     add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
@@ -251,7 +252,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
 def test_every_unit_has_a_ceiling(architecture):
     traits = typical_traits(architecture)
     precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
-    found = _units_of(traits)
+    found = units_of(traits, matrix_unit)
     wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
     assert {unit.operand for unit in found} == wanted
     for unit in found:
@@ -263,9 +264,9 @@ def test_every_unit_has_a_ceiling(architecture):
 
 
 def test_warpgroup_units_have_ceilings_behind_the_mark():
-    found = _warpgroup_units_of(H100)
+    found = units_of(H100, wgmma_unit)
     assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
-    assert not _warpgroup_units_of(typical_traits("sm_80"))
+    assert not units_of(typical_traits("sm_80"), wgmma_unit)
     for unit in found:
         source = ceilings_kernels.warpgroup_source(unit)
         assert source.target == "sm_90a" and source.local_size == (256,)

@@ -9,7 +9,7 @@ import pytest
 from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import DtypeError
-from pyclgemm.families.registry import generate_gemm
+from pyclgemm.families.registry import family_of
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import BASES
@@ -36,7 +36,8 @@ def test_bfloat16_operands_are_multiplied_as_they_are():
 def conversions(context):
     """A program with a kernel for each kind of load and of store."""
     product = GemmShape(8, 8, 8).product("bfloat16")
-    gemm = generate_gemm(product.problem, BASES["direct"], typical_traits("sm_90")).text
+    config = BASES["direct"]
+    gemm = family_of(config).source(product.problem, config, typical_traits("sm_90")).text
     function = gemm[gemm.index("static inline ushort bfloat16_of") :]
     kernels = [function[: function.index("\n}\n") + 3]]
     for width, aligned in ACCESSES:

@@ -12,7 +12,7 @@ from pyclgemm.analysis.profile import covering
 from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.registry import generate_gemm, make_schedule
+from pyclgemm.families.registry import family_of, make_schedule
 from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -355,7 +355,7 @@ def test_the_text_has_the_instruction(architecture, dtype, precision):
     traits = typical_traits(architecture)
     problem = GemmShape(64, 64, 64).problem(dtype, precision)
     config = CONFIG if traits == H100 else config_for(architecture)
-    text = generate_gemm(problem, config, traits).text
+    text = family_of(config).source(problem, config, traits).text
     assert text.count(required_unit(problem.precision, traits).instruction.split("(")[0]) == 1
     assert "leading(" not in text  # elements were split as they were packed
     assert ("sum = fma(" in text) == (problem.precision.terms > 1)
@@ -419,11 +419,11 @@ def test_results_leave_in_pieces_of_16_bytes(options, pieces_of):
 def test_results_that_slabs_leave_no_room_for_are_stored_directly():
     problem = GemmShape(128, 128, 128).problem("float16")
     config = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2, STAGES=2)
-    text = generate_gemm(problem, config, H100).text
+    text = family_of(config).source(problem, config, H100).text
     # The barriers of the emulation's last multiplication would hide that this one is missing.
     assert re.search(r"\n    barrier\(CLK_LOCAL_MEM_FENCE\);\n    __local \w+ \*collected", text)
     crowded = replace(config, KWG=16, SUBGROUPS_M=8, SUBGROUPS_N=1)
-    assert "collected" not in generate_gemm(problem, crowded, H100).text
+    assert "collected" not in family_of(crowded).source(problem, crowded, H100).text
 
 
 @pytest.mark.parametrize("name", FLOAT32)
@@ -453,7 +453,8 @@ def test_few_rows_load_b_by_vectors_and_pass_local_memory_by(b, kind):
     """Of 4 columns of 2 bytes, or of 8 depths."""
     config = replace(GEMV_UNIT, STREAMB=1)
     shapes = (GemmShape(8, size, size, f"N{b}") for size in (512, 511))
-    even, odd = (generate_gemm(shape.problem("float16"), config, H100).text for shape in shapes)
+    source = family_of(config).source
+    even, odd = (source(shape.problem("float16"), config, H100).text for shape in shapes)
     assert even.count("load_streamed(b") == 1
     assert "b_local" not in even and "barrier" not in even[: even.index("work-items along k")]
     assert f"L2::128B.{kind}.u32" in even

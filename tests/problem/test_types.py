@@ -11,7 +11,7 @@ import pyclgemm
 from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.registry import generate_gemm
+from pyclgemm.families.registry import family_of
 from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.problem.shape import GemmShape
@@ -95,7 +95,8 @@ def test_sources_name_both_types_and_read_halves_as_the_compiler_can(
     precision, architecture, wanted
 ):
     product = GemmShape(8, 8, 8).product("float16", precision, result_dtype="float32")
-    text = generate_gemm(product.problem, BASES["direct"], typical_traits(architecture)).text
+    config = BASES["direct"]
+    text = family_of(config).source(product.problem, config, typical_traits(architecture)).text
     assert f"float16 -> float32, {precision}" in text.splitlines()[0]
     assert f"const __global {wanted}" in text
     assert "__global float *out" in text

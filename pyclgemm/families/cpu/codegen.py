@@ -54,7 +54,6 @@ class _CpuOperand:
         return self.element.entry(array, index) + sign
 
     def entry(self, row: str, column: str) -> str:
-        """An entry of the matrix as it is packed."""
         return self.converted(self.name, f"{self.name.upper()}_AT({row}, {column})")
 
     def merged(self, first: int) -> str:
@@ -144,7 +143,6 @@ class _CpuKernel:
 
     @property
     def dots(self) -> _CpuDots:
-        """The dot products that are summed at once."""
         width, rows = self.config.NR, self.config.MR * len(self.sums)
         divisors = [count for count in range(1, width + 1) if width % count == 0]
         columns = max(count for count in divisors if count * rows <= _DOTS_AT_ONCE or count == 1)
@@ -203,7 +201,6 @@ class _CpuResult:
         self.functions = [_CpuFinish(self, count) for count in sorted({1, config.vectors})]
 
     def scaled(self, sums: str) -> str:
-        """Alpha times a vector of sums."""
         converts = self.wide.real != self.element.real
         value = f"convert_{self.wide.vector(self.config.VW)}({sums})" if converts else sums
         return f"scale(alpha, {value})"
@@ -213,12 +210,10 @@ class _CpuResult:
         return self.access("load_result", [pointer], step if self.load_has_step else "", count)
 
     def load_bias(self, column: str) -> str:
-        """A vector of the bias, from a column on."""
         load = self.load(f"bias + {column} * bias_stride", "bias_stride", f"column_end - {column}")
         return load if self.config.VW > 1 else f"{column} < column_end ? {load} : (wide)(0)"
 
     def access(self, function: str, arguments: list[str], step: str, count: str) -> str:
-        """The call of a function that loads or stores a vector."""
         arguments = [*arguments, step, count if self.config.VW > 1 else ""]
         return f"{function}({', '.join(filter(None, arguments))})"
 
@@ -264,6 +259,9 @@ class _CpuFinish:
         # Whether it asks for the last block of k.
         self.asks_last = self.result.ends_differently and not self.is_never_last
         self.vectors = [self._vector(j) for j in range(self.count)]
+        # Its name and parameters.
+        sums = [f"const vector {vector.sum}" for vector in self.vectors]
+        self.signature = self._listed(sums + [parameter for parameter, _ in self._pairs()])
 
     def _vector(self, j: int) -> _CpuVector:
         result, problem = self.result, self.result.problem
@@ -291,12 +289,6 @@ class _CpuFinish:
             store=store("store_result", "out", "out_step" if result.store_has_step else ""),
             store_partial=store("store_partial", "partial", ""),
         )
-
-    @property
-    def signature(self) -> str:
-        """Its name and parameters."""
-        sums = [f"const vector {vector.sum}" for vector in self.vectors]
-        return self._listed(sums + [parameter for parameter, _ in self._pairs()])
 
     def call(self, sums: list[str], r: str, j: str, count: str) -> str:
         """The call for sums from vector `j` of row `r` of a tile on."""

@@ -97,11 +97,7 @@ _COLUMNS_PER_DEPTH = 3
 
 
 def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a CPU exchanges rows and columns of a product before a kernel is chosen.
-
-    Tiles are a few rows high and whole vectors wide: a result of few columns leaves most of each
-    vector empty. Its transpose, C^T = B^T A^T, has few rows, and A is read once, where it lies.
-    """
+    """Whether a CPU exchanges rows and columns: few columns leave most of each vector empty."""
     m, n, k = problem.m, problem.n, problem.k
     if traits.type != "cpu" or problem.packed or is_small_batch(problem):
         return False  # small products have kernels of their own, for any proportions
@@ -170,11 +166,9 @@ class CpuFamily(CpuTiles[CpuConfig]):
     )
 
     def tile(self, config: CpuConfig) -> Tile:
-        """The register tile of a work-item."""
         return Tile(config.MR, config.NR)
 
     def vector_width(self, config: CpuConfig) -> int:
-        """Elements of a vector."""
         return config.VW
 
     def is_other_kernel(
@@ -187,23 +181,18 @@ class CpuFamily(CpuTiles[CpuConfig]):
         return short_dots or (None not in (wanted, known) and wanted != known)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """On every CPU."""
         return traits.type == "cpu"
 
     def panels(self, config: CpuConfig) -> PackedLayout:
-        """Panels of KC x NR."""
         return PackedLayout("panels", depth_block=config.KC, width=config.NR)
 
     def for_panels(self, config: CpuConfig, packed: PackedLayout) -> CpuConfig:
-        """The configuration with the block and the columns of the panels."""
         return replace(config, NR=packed.width, KC=packed.depth_block)
 
     def orient_problem(self, problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
-        """The transpose of a product of few columns."""
         return problem.transposed if is_transposed_on(problem, traits) else problem
 
     def orient(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Product:
-        """The transpose of a product of few columns, with its matrices."""
         return product.transposed if is_transposed_on(product.problem, traits) else product
 
     def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
@@ -277,7 +266,6 @@ class CpuFamily(CpuTiles[CpuConfig]):
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
-        """Vectors of the packed panel."""
         return {"packed B": config.VW * stored_bytes(problem.dtype)}
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:

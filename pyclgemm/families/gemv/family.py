@@ -77,7 +77,6 @@ def _limit(config: GemvUnitConfig) -> int:
 
 
 def _local_bytes(config: GemvConfig, dtype: str) -> int:
-    """Bytes of local memory in which a gemv's work-group adds its sums."""
     size = STAGED_BYTES[dtype]
     return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
@@ -92,7 +91,6 @@ class _FewRows(Family[Few]):
     )
 
     def vector_width(self, config: Few) -> int:
-        """Elements of a vector of B."""
         return config.VW
 
     def orient(self, product: Product, config: Few, traits: DeviceTraits) -> Product:
@@ -101,7 +99,6 @@ class _FewRows(Family[Few]):
         return product.transposed if few_columns and product.problem.packed is None else product
 
     def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:
-        """One launch, a work-group for each strip of columns and tile of rows."""
         problem = product.problem
         strips = math.ceil(problem.n / config.columns)
         # In one dimension: NVIDIA's limit of the second is 65535.
@@ -188,15 +185,12 @@ class GemvFamily(_FewRows[GemvConfig]):
     )
 
     def tile(self, config: GemvConfig) -> Tile:
-        """Rows of A, and the columns of a work-group."""
         return Tile(config.MR, config.columns)
 
     def local_bytes(self, config: GemvConfig, dtype: str) -> int:
-        """Where a work-group adds its sums."""
         return _local_bytes(config, dtype)
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Where there are very few rows or columns, and k is long."""
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
     def work(
@@ -211,7 +205,6 @@ class GemvFamily(_FewRows[GemvConfig]):
         return self._few_rows(config, problem, traits, costs, depth, config.WGS, registers)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """All parameters as they are."""
         return {
             "MR": (1, 2, 4, 8), "WGS": (32, 64, 128, 256, 512),
             "LANES_N": (1, 2, 4, 8, 16, 32, 64), "VW": (1, 2, 4, 8), "KWI": (1, 2, 4, 8),
@@ -219,7 +212,6 @@ class GemvFamily(_FewRows[GemvConfig]):
         }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """None where sums do not fit registers, or lanes would idle."""
         sums = point["MR"] * point["VW"]
         return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
@@ -274,16 +266,13 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         return Tile(config.MR, config.columns, config.depth)
 
     def local_bytes(self, config: GemvUnitConfig, dtype: str) -> int:
-        """Where sub-groups add their sums."""
         return SUM_BYTES * sums_join(config).elements
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """Where a unit takes two-byte elements from registers."""
         has_unit = register_unit(precision, traits) is not None
         return traits.type != "cpu" and not is_complex(dtype) and has_unit
 
     def refusal(self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """The precision's lack of a unit."""
         if register_unit(problem.precision, traits) is None:
             name = problem.precision.name
             return f"no matrix unit for {name} that takes two-byte elements from registers"
@@ -303,7 +292,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def instruction(
         self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
     ) -> str:
-        """The mma.sync that multiplies its fragments."""
         unit = register_unit(problem.precision, traits)
         return unit.text if unit else ""
 
@@ -320,7 +308,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """All parameters as they are."""
         return {
             "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16),
             "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": (0, 1),

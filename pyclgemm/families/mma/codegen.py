@@ -19,7 +19,7 @@ from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
 from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
 
 
-@dataclass(frozen=True)
+@dataclass
 class ElementProducts:
     """What fragments hold of each element, and which of it is multiplied."""
 
@@ -30,10 +30,9 @@ class ElementProducts:
     #: What is multiplied: a number of A, one of B, and the sum to which their product is added
     terms: tuple[tuple[int, int, int], ...]
 
-    @property
-    def complex(self) -> bool:
-        """Whether the numbers are real and imaginary parts; else they are split terms."""
-        return self.sums == 2
+    def __post_init__(self) -> None:
+        # Whether the numbers are real and imaginary parts; else they are split terms.
+        self.complex = self.sums == 2
 
     def sum_at(self, number: int | str) -> str:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""
@@ -360,7 +359,6 @@ def generate_matrix(
 
 
 def _first_column(config: MatrixConfig, unit: MatrixUnit) -> str:
-    """The first column of a sub-group's tile, in C."""
     number = f"item / {unit.lanes * config.SUBGROUPS_M}"
     if config.SLICES > 1:
         number = modulo(number, config.SUBGROUPS_N)

@@ -1,7 +1,4 @@
-"""The configuration of the kernels for matrix units, and what makes it valid.
-
-Parameters have the names of CLBlast and Triton.
-"""
+"""The configuration of the kernels for matrix units, and what makes it valid."""
 
 from __future__ import annotations
 
@@ -114,7 +111,6 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
 
 
 def _most_padding(stored_bytes: int) -> int:
-    """The most padding of any unit, for elements of `stored_bytes` or more."""
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
     return max(*loaded, VECTOR_BYTES // stored_bytes)
 
@@ -174,10 +170,7 @@ def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) ->
 
 
 def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    """Whether a work-item's copies of a slab lie at the same steps for all work-items.
-
-    Rows lie along k where slabs pass through registers, else along k or a side of the tile.
-    """
+    """Whether a work-item's copies of a slab lie at the same steps for all work-items."""
     items = _items(config, traits)
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)
@@ -198,7 +191,6 @@ def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
 
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
-    """Bytes of local memory for the sums of all slices."""
     sum_bytes = stored_bytes(dtype) if dtype in _OF_DOUBLES else 4
     return config.SLICES * config.MWG * joined_pitch(config) * sum_bytes
 

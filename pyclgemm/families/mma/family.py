@@ -16,14 +16,14 @@ from ...codegen.matrix_units import (
     required_unit,
     sub_group_lanes,
 )
-from ...codegen.pack import pack_operands, padded_row, why_units_pack
+from ...codegen.pack import pack_operands, why_units_pack
 from ...device.ceilings import Ceilings
 from ...device.limits import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem, OperandName
+from ...problem.problem import GemmProblem, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
 from ..family import (
@@ -92,7 +92,6 @@ class MatrixFamily(Family[MatrixConfig]):
     )
 
     def tile(self, config: MatrixConfig) -> Tile:
-        """The tile of a work-group, and the slab that it stages."""
         return Tile(config.MWG, config.NWG, config.KWG, config.FILL)
 
     def local_bytes(self, config: MatrixConfig, dtype: str) -> int:
@@ -108,7 +107,6 @@ class MatrixFamily(Family[MatrixConfig]):
         return bool(config.UNALIGNED)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """Where a unit multiplies the elements."""
         return traits.type != "cpu" and element_unit(dtype, precision, traits) is not None
 
     def refusal(self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
@@ -128,24 +126,15 @@ class MatrixFamily(Family[MatrixConfig]):
         return prefers_units(problem, traits)
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Where fragments fill."""
         unit = element_unit(problem.dtype, problem.precision, traits)
         return unit is not None and fills_fragments(problem, unit)
 
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
-        """Launches that pack what the kernel cannot copy, and one that multiplies."""
         problem = product.problem
         unit = required_unit(problem.precision, traits)
         form = packed_form(problem, unit)
-        sizes = {
-            name: (
-                (extent, padded_row(problem.k))
-                if form.along_k
-                else (padded_row(extent), max(1, problem.k))
-            )
-            for name, extent in zip(OPERANDS, (problem.m, problem.n), strict=True)
-            if name in packed_operands(problem, config, unit)
-        }
+        names = packed_operands(problem, config, unit)
+        sizes = {name: form.padded(problem.positions(name), problem.k) for name in names}
         packed = pack_operands(product, sizes, traits, form)
         return self.tile_schedule(product, config, traits, packed, {})
 
@@ -199,16 +188,13 @@ class MatrixFamily(Family[MatrixConfig]):
         )
 
     def load_bytes(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> dict[str, int]:
-        """16-byte vectors, or what the alignment of an operand that is not packed allows."""
         return self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> str:
-        """The unit of the elements."""
         unit = element_unit(problem.dtype, problem.precision, traits)
         return unit.text if unit else ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
-        """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
@@ -227,7 +213,6 @@ class MatrixFamily(Family[MatrixConfig]):
         }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """None where the sums of a slice do not fit registers."""
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         sums = point["MWG"] * point["NWG"] / items
         return dict(point) if is_worth_trying(dtype, traits, sums, items) else None

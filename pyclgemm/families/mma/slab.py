@@ -11,7 +11,7 @@ from ...codegen.matrix_units import MatrixUnit
 from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from .config import MatrixConfig, padding_elements, work_items
 
 #: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
@@ -154,7 +154,7 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
 
 def is_copied(name: OperandName, problem: GemmProblem, unit: MatrixUnit, unaligned: bool) -> bool:
     """Whether an operand is copied where it lies; else it is packed first."""
-    layout = problem.a if name == "a" else problem.b
+    layout = problem.operand(name)
     form = packed_form(problem, unit)
     size = stored_bytes(problem.dtype)
     if form.split or not layout.in_pieces(size if unaligned else VECTOR_BYTES, size):
@@ -189,10 +189,11 @@ def matrix_slabs(
     items = work_items(config, unit.lanes)
     width = VECTOR_BYTES // size
 
-    def slab(name: OperandName, layout: MatrixLayout, tile: int, fragment: int) -> MatrixSlab:
+    def slab(name: OperandName, tile: int, fragment: int) -> MatrixSlab:
+        layout = problem.operand(name)
         along_k = layout.order == {"a": "row", "b": "column"}[name]
         rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
-        end = problem.k if along_k else {"a": problem.m, "b": problem.n}[name]
+        end = problem.k if along_k else problem.positions(name)
         vector = width if name in packed else min(width, layout.alignment)
         whole = vector == width and ((name in packed and along_k) or end % width == 0)
         return MatrixSlab(
@@ -214,8 +215,7 @@ def matrix_slabs(
             sliced=config.SLICES > 1,
         )
 
-    a = slab("a", problem.a, config.MWG, unit.m)
-    b = slab("b", problem.b, config.NWG, unit.n)
+    a, b = slab("a", config.MWG, unit.m), slab("b", config.NWG, unit.n)
     if replace(a, name="b", extent=b.extent) == b:
         return a, b
     return replace(a, suffix="_a"), replace(b, suffix="_b")

@@ -151,8 +151,8 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
     widest = max(1, VECTOR_BYTES // element.bytes)
     step = math.gcd(widest, problem.k) or 1
 
-    def operand(name: OperandName, layout: MatrixLayout, tile: int) -> SmallOperand:
-        extent, items = (problem.m, items_m) if name == "a" else (problem.n, items_n)
+    def operand(name: OperandName, tile: int, items: int) -> SmallOperand:
+        layout, extent = problem.operand(name), problem.positions(name)
         along_k = layout.order != ("column" if name == "a" else "row")
         lines, length = (extent, problem.k) if along_k else (problem.k, extent)
         aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
@@ -168,7 +168,7 @@ def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType
         return SmallOperand(name, along_k, lines, length, width, pitch, size, group)
 
     products = max(1, config.WGS // (items_m * items_n))
-    a, b = operand("a", problem.a, config.MWI), operand("b", problem.b, config.NWI)
+    a, b = operand("a", config.MWI, items_m), operand("b", config.NWI, items_n)
     return SmallTiling(items_m, items_n, products, step, a, b)
 
 
@@ -211,14 +211,11 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
     tiling = small_tiling(problem, config, element)
 
     def in_global(one: SmallOperand) -> str:
-        layout: MatrixLayout = getattr(problem, one.name)
+        layout = problem.operand(one.name)
         signs = element.conjugation(one.width) if layout.conjugate else ""
-        product = "first_product + copied"
-        matrix = (
-            f"{one.name}_offsets[{product}]"
-            if layout.scattered
-            else f"({product}) * {one.name}_batch_stride"
-        )
+        matrix = f"(first_product + copied) * {one.name}_batch_stride"
+        if layout.scattered:
+            matrix = f"{one.name}_offsets[first_product + copied]"
         entry = f"{one.name.upper()}_AT({one.at('line', 'position')})"
         return element.load(f"{one.name} + {matrix} + {entry}", one.width) + signs
 
@@ -249,18 +246,11 @@ class _SmallVector(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The column after the last."""
         return self.column + self.width
 
 
 def column_blocks(columns: int, widest: int, most: int) -> list[list[_SmallVector]]:
-    """Divide columns into blocks of at most `most`, and these into vectors of powers of two.
-
-    Examples
-    --------
-    >>> [[vector.width for vector in block] for block in column_blocks(44, widest=16, most=32)]
-    [[16, 16], [8, 4]]
-    """
+    """Divide columns into blocks of at most `most`, and these into vectors of powers of two."""
     blocks: list[list[_SmallVector]] = []
     column = 0
     while column < columns:
@@ -329,7 +319,6 @@ class _SmallCpuKernel:
         return self.wide.entry(name, times(lane, f"{name}_step"))
 
     def store(self, width: int) -> str:
-        """Statement that stores `value` at `out`."""
         if width == 1:
             return self.store_lane("value", 0)
         if not self.wide.converts:
@@ -371,7 +360,6 @@ class _SmallCpuKernel:
 
 
 def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
-    """Expression for a vector at an index of an array."""
     if width == 1:
         return element.entry(array, index)
     if element.converts:

@@ -50,7 +50,6 @@ class _SmallProducts(Family[Small]):
     tiles_fill_device = False
 
     def refusal(self, config: Small, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """Single products and larger ones."""
         if problem.batch is None:
             return "it computes batches, and this is a single product"
         sizes = (problem.m, problem.n, problem.k)
@@ -61,7 +60,6 @@ class _SmallProducts(Family[Small]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """For batches of many small products."""
         return is_small_batch(problem)
 
 
@@ -88,11 +86,9 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     )
 
     def tile(self, config: SmallConfig) -> Tile:
-        """The tile of a work-item."""
         return Tile(config.MWI, config.NWI)
 
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """Also sizes that exceed a work-group or local memory."""
         if stated := super().refusal(config, problem, traits):
             return stated
         element = ElementType(problem.dtype, problem.precision.arithmetic)
@@ -107,7 +103,6 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return ""
 
     def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
-        """One launch, a work-group for each few products."""
         problem = product.problem
         element = ElementType(problem.dtype, problem.precision.arithmetic)
         groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
@@ -136,14 +131,12 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """All parameters as they are."""
         return {
             "MWI": (1, 2, 4, 8, 16), "NWI": (1, 2, 4, 8, 16),
             "WGS": (32, 64, 128, 256, 512), "KWI": (1, 2, 4, 8),
         }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """None where sums do not fit registers."""
         sums = point["MWI"] * point["NWI"]
         return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
@@ -188,21 +181,17 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
     )
 
     def tile(self, config: SmallCpuConfig) -> Tile:
-        """The register tile."""
         return Tile(config.MR, config.NR)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """On CPUs, for real elements."""
         return super().runs(dtype, precision, traits) and not is_complex(dtype)
 
     def refusal(self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """Also a packed B."""
         if stated := super().refusal(config, problem, traits):
             return stated
         return "it reads B where it lies, and b is packed" if problem.packed else ""
 
     def schedule(self, product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
-        """One launch, some work-items for each core."""
         groups = min(product.problem.products, _ITEMS_PER_CORE * traits.compute_units)
         source = self.source(product.problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
@@ -226,5 +215,4 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
         )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """The register tile."""
         return self.tile_axes(dtype, traits)

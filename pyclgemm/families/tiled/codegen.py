@@ -186,7 +186,7 @@ def slab_reader(
     first_depth: str = "first_depth",
 ) -> SlabReader:
     """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
-    layout: MatrixLayout = getattr(problem, name)
+    layout = problem.operand(name)
     along_tile = layout.order == ("column" if name == "a" else "row")
     size, extent, width, items = (
         (problem.m, tiles.MWG, tiles.VWM, tiles.MDIMA)
@@ -400,7 +400,6 @@ def generate_xgemm(
 
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
-    """What the kernel is declared with."""
     stated = [f"reqd_work_group_size({tiles.work_items}, 1, 1)"]
     if tiles.REGISTERS and traits.vendor == "nvidia":
         # The size becomes PTX's .reqntid, beside which ptxas ignores the cap that is an option.
@@ -413,7 +412,6 @@ def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
 
 
 def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
-    """What the kernel is built with."""
     options = []
     if tiles.FILL and traits.fence_options:
         options.append(traits.fence_options)

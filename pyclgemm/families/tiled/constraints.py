@@ -41,12 +41,10 @@ def local_bytes(config: XgemmConfig, dtype: str) -> int:
 
 
 def _capped_registers(config: XgemmConfig) -> int:
-    """Registers of a work-group whose work-items take as many as the cap allows."""
     return math.ceil(config.REGISTERS / _NVIDIA_STEP) * _NVIDIA_STEP * config.work_items
 
 
 def _copies_by_async(config: XgemmConfig, dtype: str) -> bool:
-    """Whether vectors can be copied past the registers, into two stages or more."""
     widths = (config.VWM, config.VWN)
     in_loads = all(STAGED_BYTES[dtype] * width in LOAD_BYTES for width in widths)
     return config.STAGES >= 2 and is_staged_as_stored(dtype) and in_loads

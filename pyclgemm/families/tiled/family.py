@@ -91,19 +91,16 @@ class _TiledFamily(Family[Tiled]):
     )
 
     def tile(self, config: Tiled) -> Tile:
-        """The tile of a work-group, and the slab that it stages."""
         tiles = config.tiles
         return Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
-        """The staged slabs."""
         return local_bytes(config.tiles, dtype)
 
     def vector_width(self, config: Tiled) -> int:
-        """The wider vector of the two operands."""
         return max(config.tiles.VWM, config.tiles.VWN)
 
-    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[str, ...]:
+    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[OperandName, ...]:
         return ()
 
     def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
@@ -243,7 +240,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     constraints = INDIRECT_CONSTRAINTS
 
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """A batch whose packed operand exceeds a buffer."""
         if problem.batch is None:
             return ""
         k = slab_count(problem.k, config.KWG) * config.KWG
@@ -258,7 +254,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return ""
 
     def schedule(self, product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
-        """Launches that pack, and one that multiplies."""
         problem = product.problem
         padded_k = slab_count(problem.k, config.KWG) * config.KWG
         sizes = {
@@ -273,7 +268,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         strides = {"a_column_stride": a, "b_row_stride": b}
         return self.tile_schedule(product, config, traits, packed, strides)
 
-    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[str, ...]:
+    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[OperandName, ...]:
         return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
@@ -281,7 +276,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
-        layout = problem.a if name == "a" else problem.b
+        layout = problem.operand(name)
         wanted, index, extent, tile, tile_name, width = {
             "a": ("column", "m", problem.m, config.MWG, "MWG", config.VWM),
             "b": ("row", "n", problem.n, config.NWG, "NWG", config.VWN),
@@ -300,7 +295,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return "its padding is not that of the tiles"
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """The parameters of the tiling, and whether slabs are staged."""
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
@@ -325,12 +319,10 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     def schedule(
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
-        """One launch."""
         packed = pack_operands(product, {}, traits)
         return self.tile_schedule(product, config, traits, packed, {})
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """The parameters of the tiling, by the direct family's names."""
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
@@ -339,19 +331,17 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
-def needs_packing(name: str, problem: GemmProblem, config: XgemmConfig) -> bool:
+def needs_packing(name: OperandName, problem: GemmProblem, config: XgemmConfig) -> bool:
     """Whether an operand must be packed before the indirect kernel can read it."""
     # Not if it is k-major already, with whole tiles and slabs and vectors in place; a matrix that
     # `pyclgemm.pack` padded counts with its padding.
-    if name == "a":
-        layout, extent, tile, width = problem.a, problem.m, config.MWG, config.VWM
-        fits = layout.order == "column" and extent % tile == 0 and problem.k % config.KWG == 0
-    else:
-        layout, extent, tile, width = problem.b, problem.n, config.NWG, config.VWN
-        depth = problem.k
+    layout, extent, depth = problem.operand(name), problem.positions(name), problem.k
+    tile, width, order = config.MWG, config.VWM, "column"
+    if name == "b":
+        tile, width, order = config.NWG, config.VWN, "row"
         if problem.packed:
             extent, depth = problem.packed.width, problem.packed.depth_block
-        fits = layout.order == "row" and extent % tile == 0 and depth % config.KWG == 0
+    fits = layout.order == order and extent % tile == 0 and depth % config.KWG == 0
     # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a stride.
     fits = fits and problem.k > 0 and not layout.scattered
     return not (fits and layout.alignment >= width and not layout.conjugate)

@@ -147,7 +147,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL)
 
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
-        """Slabs and collected results."""
         return local_bytes(config, _RESULT_BYTES)
 
     def vector_width(self, config: WgmmaConfig) -> int:
@@ -155,12 +154,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return MAX_ALIGNMENT
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """Where a warpgroup unit multiplies real elements."""
         has_unit = wgmma_unit(precision, traits) is not None
         return traits.type != "cpu" and not is_complex(dtype) and has_unit
 
     def refusal(self, config: WgmmaConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """The device's lack of a unit, and sizes beyond tensor maps."""
         if wgmma_unit(problem.precision, traits) is None:
             return f"no warpgroup unit for {problem.precision.name}"
         if max(problem.m, problem.n, problem.k) > MOST_POSITIONS:
@@ -168,7 +165,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Where the fragments of the device's smaller units fill."""
         return prefers_units(problem, traits)
 
     def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
@@ -183,14 +179,9 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = boxed_forms(problem, unit)
-        padded_k = padded_row(problem.k)
-        positions = {"a": problem.m, "b": problem.n}
-        packed = pack_operands(
-            product,
-            {name: (positions[name], padded_k) for name in forms},
-            traits,
-            next(iter(forms.values()), PackedForm()),
-        )
+        form = next(iter(forms.values()), PackedForm())
+        sizes = {name: form.padded(problem.positions(name), problem.k) for name in forms}
+        packed = pack_operands(product, sizes, traits, form)
         slabs = slab_count(problem, unit)
         schedule = self.tile_schedule(product, config, traits, packed, {}, slabs)
         if not config.TMA:
@@ -247,7 +238,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return {} if config.TMA else self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> str:
-        """The wgmma for the tile's columns."""
         unit = wgmma_unit(problem.precision, traits)
         if unit is None:
             return ""
@@ -255,11 +245,9 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: WgmmaConfig) -> str:
-        """Alignment, terms to split, or an order that the unit does not read."""
         return why_units_pack(name, problem, in_place=False)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """All parameters as they are."""
         is_split = precision is not None and precision.terms > 1
         return {
             "MWG": (64, 128, 192, 256), "NWG": (32, 64, 96, 128, 192, 256),

@@ -10,7 +10,7 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.pack import PackedForm
 from ...problem.precision import PART_TYPES, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, OperandName
 from .config import WgmmaConfig
 from .unit import MAP_ALIGNMENT, ROW_BYTES, WARPGROUP, TensorMap, WgmmaUnit, boxes_across
 
@@ -58,14 +58,14 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
     form = PackedForm(along_k=True, split=split, terms=parts_of(terms))
 
-    def is_copied(name: OperandName, layout: MatrixLayout) -> bool:
+    def is_copied(name: OperandName) -> bool:
+        layout = problem.operand(name)
         along_k = layout.order == ("row" if name == "a" else "column")
         as_it_is = terms == 1 and stored == unit.element_bytes
         reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
         return as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it
 
-    layouts = zip(OPERANDS, (problem.a, problem.b), strict=True)
-    return {name: form for name, layout in layouts if not is_copied(name, layout)}
+    return {name: form for name in OPERANDS if not is_copied(name)}
 
 
 def wgmma_operands(
@@ -100,16 +100,7 @@ def _operand(
 
 @dataclass
 class BoxVectors:
-    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup.
-
-    Examples
-    --------
-    >>> vectors = BoxVectors(TensorMap(element_bytes=2, rows=64))
-    >>> vectors.across, vectors.width, vectors.rows, vectors.per_box
-    (8, 8, 16, 4)
-    >>> vectors.offset("item")
-    '16 * (item ^ (item / 8 & 7))'
-    """
+    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup."""
 
     box: TensorMap  # its rows lie one behind the other
 
@@ -164,6 +155,6 @@ def lane_copies(
     operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: Collection[str]
 ) -> LaneCopies:
     """How lanes copy an operand; one that was packed is padded with zeros to whole vectors."""
-    end = problem.k if operand.along_k else {"a": problem.m, "b": problem.n}[operand.name]
+    end = problem.k if operand.along_k else problem.positions(operand.name)
     whole = operand.name in packed or end * unit.element_bytes % VECTOR_BYTES == 0
     return LaneCopies(operand, unit.stored, edges="vectors" if whole else "elements")

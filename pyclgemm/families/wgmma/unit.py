@@ -24,7 +24,7 @@ FRAGMENT_ROWS = 64
 STEP_BYTES = 32
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class WgmmaUnit:
     """The instruction for a type of operands."""
 
@@ -40,25 +40,11 @@ class WgmmaUnit:
     #: ``4 (i div 2) + item mod 4``.
     a_through_registers: bool = False
 
-    @property
-    def k(self) -> int:
-        """Elements along k."""
-        return STEP_BYTES // self.element_bytes
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether sums are integers."""
-        return self.types.startswith("s32")
-
-    @property
-    def sums(self) -> str:
-        """NumPy name of what it sums in."""
-        return "int32" if self.is_integer else "float32"
-
-    @property
-    def constraint(self) -> str:
-        """The letter of a register of the sums in inline PTX."""
-        return "r" if self.is_integer else "f"
+    def __post_init__(self) -> None:
+        self.k = STEP_BYTES // self.element_bytes  # elements along k
+        # What it sums in: whether integers, the NumPy name, and a register's letter in inline PTX.
+        self.is_integer = self.types.startswith("s32")
+        self.sums, self.constraint = ("int32", "r") if self.is_integer else ("float32", "f")
 
     def modifiers(self, turned_a: bool, turned_b: bool) -> str:
         """What follows the descriptors: signs, and which operands run along the tile."""
@@ -133,14 +119,7 @@ _PROMOTE_L2_128 = 2 << 17
 
 @dataclass
 class TensorMap:
-    """The copies of boxes out of, or into, a matrix.
-
-    Examples
-    --------
-    >>> half = TensorMap(element_bytes=2, rows=64)
-    >>> half.elements, hex(half.format_word), hex(half.box_word), half.rows_word
-    (64, '0x46310', '0x3f00000000000000', 63)
-    """
+    """The copies of boxes out of, or into, a matrix."""
 
     element_bytes: int  # 1, 2 or 4
     rows: int  # of a box, at most 256
