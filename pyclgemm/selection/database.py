@@ -1,8 +1,8 @@
 """Databases of kernel configurations: load, check, look up the entries for a device, save.
 
 A file is for one device, architecture, vendor or type of device; ``databases/schema.json``
-is its format. Those of a user come before those that ship (`pyclgemm.selection.model` and `select`
-say what comes first of what).
+is its format. What a user measured on a product wins over what ships with the library
+(`pyclgemm.selection.select`).
 """
 
 from __future__ import annotations
