@@ -1,4 +1,4 @@
-"""Matrix products for every OpenCL device: generated kernels, chosen by a per-device database."""
+"""Matrix products for every OpenCL device: generated kernels, chosen by predicted time."""
 
 from typing import TYPE_CHECKING, Any
 

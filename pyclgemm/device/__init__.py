@@ -1,4 +1,4 @@
-"""What runs a product: the devices of the machine, their traits and names, probes, runtimes.
+"""What runs a product: devices, their traits, names, limits and ceilings, probes, runtimes.
 
 It knows no product and no kernel family.
 """

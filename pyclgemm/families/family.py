@@ -60,7 +60,7 @@ def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -
 
 
 class Role(Enum):
-    """The products for which selection considers a family where no measurement decides."""
+    """The products that a family is made for."""
 
     ANY = "any product"
     LARGE = "products from a database's threshold on"
@@ -145,7 +145,7 @@ class Family(ABC, Generic[C]):
     bounds: ClassVar[Mapping[str, Allowed]]  # the values that each parameter may have
     #: What parameters must be to each other and to the device, in the order of reporting
     constraints: ClassVar[tuple[Constraint, ...]]
-    role: ClassVar[Role] = Role.ANY  # when selection considers it
+    role: ClassVar[Role] = Role.ANY
     on_cpu: ClassVar[bool] = False  # whether selection takes it on CPUs; else on all other devices
     #: The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units
     unit_ceiling: ClassVar[str] = ""
@@ -197,7 +197,7 @@ class Family(ABC, Generic[C]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Whether selection takes it ahead of others where nothing was measured."""
+        """Whether it takes part where a threshold decides between other families."""
         return True
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:

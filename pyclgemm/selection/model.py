@@ -93,7 +93,7 @@ class Knowledge:
         return family.work(config, problem, traits, found[1] if found else self.ceilings)
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
-        """The records of this very product, the most specific file and the fastest first."""
+        """The records of this very product, those of the most specific file first."""
         features = features_of(problem)
         any_number = replace(features, products=None)
         return self.exact.get(features, []) + self.exact.get(any_number, [])

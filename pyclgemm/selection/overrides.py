@@ -149,7 +149,7 @@ class AskedConfig:
     """A configuration that was asked for, to be completed for each product."""
 
     family: str | None = None  # None leaves it to the database
-    # Those that were given; the others come from the database's nearest record.
+    # Those that were given; the others are those of the configuration that would be chosen.
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:

@@ -29,8 +29,7 @@ from ..problem.shape import LAYOUTS, GemmShape
 #: From the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
 
-#: What a record was measured on. Each kind is looked up by itself: a single product takes no
-#: record of a batch, whose tiles need not fill a device.
+#: What a record was measured on.
 Kind = Literal["single", "batch", "small"]
 
 #: Alignment of rows, in elements, that suits every vector of OpenCL C.
@@ -166,7 +165,7 @@ class Entry:
     own : tuple of Record
         Its own records, in their order in the file.
     indirect_from : Threshold or None
-        The sizes from which the indirect path is taken; None where records tell the path.
+        The sizes from which the indirect path is taken; None where predicted times decide.
     like : Entry or None
         Another entry of the file, whose own records count here too.
     fitted : Model or None

@@ -183,7 +183,7 @@ def _because(choice: Choice, exchanged: str) -> Choice:
 
 
 def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
-    """The configurations that were measured on this very product, the fastest first."""
+    """The configurations that were measured on this very product, in the order of their files."""
     if 0 in (problem.m, problem.n, problem.k):
         return
     known = knowledge(database, traits, problem.dtype, problem.precision.name)
@@ -392,7 +392,7 @@ def _describe(packed: PackedLayout | None) -> str:
 # How a constant operand is laid out ahead of its products
 # --------------------------------------------------------------------------------------
 
-#: Rows of the products whose records are asked: many, so that the layout suits large tiles.
+#: Rows of the products that are asked about: many, so that the layout suits large tiles.
 _MANY_ROWS = 4096
 
 
@@ -422,14 +422,14 @@ def packed_layout(
     Returns
     -------
     PackedLayout
-        For a CPU the panels of the record for the nearest shape; else padding that the
-        tiles of all records divide, as far as it costs little memory. Where matrix units want
-        k contiguous, rows along k that are aligned to vectors.
+        For a CPU the panels of the configuration that is expected to be the fastest; else padding
+        that the tiles of all configurations divide, as far as it costs little memory. Where matrix
+        units want k contiguous, rows along k that are aligned to vectors.
 
     Raises
     ------
     UnsupportedError
-        If the database has no valid record for the device.
+        If no configuration for the device packs B.
     """
     if _along_k(precision, traits):
         return PackedLayout("padded", depth_block=ALIGNED, width=1, along_k=True)

@@ -1,1 +1,3 @@
-"""The tuner: it searches configurations by measured trials and writes database records."""
+"""The tuner, which searches configurations by measured trials and writes database records; and
+calibration, which fits the coefficients of predicted times.
+"""
