@@ -95,6 +95,8 @@ _MOST_OPERATIONS, _MOST_BYTES, _MOST_SECONDS, _LEAST_CPU_SECONDS = 2e12, 2 << 30
 _MOST_DRAWN = 1000
 #: Multiply-adds up to which a whole result is checked.
 _CHECKED = 1 << 27
+#: Seconds of a burst on a GPU: many shapes count more than each of them, and its time is dear.
+_GPU_BURST = 0.004
 #: Shapes whose kernels are built before the first of them is measured.
 _BUILT_AHEAD = 25
 
@@ -108,8 +110,10 @@ def hidden(names: Sequence[str]) -> Iterator[None]:
                 (Path(folder) / path.name).write_bytes(path.read_bytes())
         with patch.object(database, "resource_folder", lambda name: Path(folder)):
             reload_database()
-            yield
-    reload_database()
+            try:
+                yield
+            finally:
+                load_database.cache_clear()
 
 
 def fits(case: Case, arithmetic: Arithmetic, machine: command.Machine) -> bool:
@@ -189,15 +193,13 @@ class Comparison:
     def _build(self, choices: Iterable[Choices]) -> None:
         """Compile kernels side by side, for the plans to find them."""
         traits, queue = traits_of(self.machine.device), self.machine.queue
-        sources = dict.fromkeys(
-            source
-            for one in choices
-            for product, choice in one.values()
-            for source in kernel_sources(product, choice.config, traits)
-        )
-        wanted = [source for source in sources if source not in self._compiled]
-        self._compiled.update(wanted)
-        for source, binary in self.pool.binaries(wanted).items():
+        wanted: dict[KernelSource, None] = {}
+        for product, choice in (timed for one in choices for timed in one.values()):
+            with contextlib.suppress(PyclgemmError):  # the plan will say what is wrong
+                wanted |= dict.fromkeys(kernel_sources(product, choice.config, traits))
+        sources = [source for source in wanted if source not in self._compiled]
+        self._compiled.update(sources)
+        for source, binary in self.pool.binaries(sources).items():
             adopt_binary(queue.context, queue.device, source, binary)
 
     def _measure(
@@ -305,7 +307,7 @@ def _vendor(
     help="For each type; building of kernels counts.",
 )  # fmt: skip
 @click.option(
-    "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True), default=0.3,
+    "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True), default=0.2,
     show_default=True, help="For the bursts of a shape, at least three of each contender.",
 )  # fmt: skip
 @click.option(
@@ -346,7 +348,9 @@ def main(
     )
     facts["command"] = command.as_typed("unseen.py")
     table = table or command.RESULTS / f"{file_stem(facts, 'unseen')}.csv"
-    pace = replace(pace_for("benchmark", "gpu"), rounds=5, seconds=seconds_per_case)
+    pace = replace(pace_for("benchmark", "cpu"), rounds=5, seconds=seconds_per_case)
+    if not machine.on_cpu:
+        pace = replace(pace, burst=_GPU_BURST, rest=1.0)
     session = Session(
         queue=machine.queue, factories={}, pace=pace, say=say, longest_product=float("inf"),
         blocker=blocker_of(machine.queue), seed=seed, most_work=_CHECKED,
@@ -379,9 +383,9 @@ def main(
                     continue
                 cases = _drawn(arithmetic, machine, count, seed, batched=batched)
                 task = progress.add_task(str(arithmetic), total=len(cases))
-                comparison.run(
-                    cases, arithmetic, lambda part, task=task: progress.update(task, advance=part)
-                )
+                advance = functools.partial(progress.advance, task)
+                comparison.run(cases, arithmetic, advance)
+                progress.stop_task(task)
         except KeyboardInterrupt:
             console.print("Interrupted: what was measured so far follows.", style="yellow")
     if not rows:

@@ -115,10 +115,12 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
         axes.legend(fontsize=8)
     for axes in panels[len(names) :]:
         axes.remove()
+    ratios = frame["ratio"].dropna()
+    panels[0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
     facts = frame.iloc[0]
     figure.suptitle(
-        f"shapes that nobody tuned: {facts['device']}, driver {facts['driver']}, "
-        f"{facts['date'][:10]}",
+        f"shapes that nobody tuned: {facts['device']}\n"
+        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
         fontsize=11,
     )
     save_figure(figure, path, dpi=120)
