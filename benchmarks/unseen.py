@@ -2,8 +2,7 @@
 
     python benchmarks/unseen.py --type float32 --type float32:TF32_TF32_F32 --count 100 --seed 7
     python benchmarks/unseen.py --batched --type float16 --count 30
-    python benchmarks/unseen.py --best 5 --hide nvidia_sm_90.json
-    python benchmarks/unseen.py --device pocl --seconds 600
+    python benchmarks/unseen.py --device pocl --seconds 600 --best 5 --hide cpu_x86-64-v4.json
 
 The library is measured as it is called: a plan, launched one by one, in turn with the vendor's
 library in the same run, which is cuBLAS through torch on NVIDIA's GPUs (launched one by one, too),
@@ -25,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import shutil
 import sys
 import tempfile
 import time
@@ -52,7 +52,6 @@ from benchmarks.contenders.contenders import (
 )
 from benchmarks.contenders.cublas import is_nvidia_gpu
 from benchmarks.contenders.factories import describe_clocks, make_factories
-from benchmarks.contenders.torch_arithmetic import check_supported as check_torch
 from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.products.operands import memory_shortage
@@ -60,13 +59,7 @@ from benchmarks.products.shapes import unseen_cases
 from benchmarks.reports.output import RESULTS
 from benchmarks.reports.plots import plot_unseen
 from benchmarks.reports.report import file_stem
-from benchmarks.reports.unseen import (
-    TRUE_FLOAT32,
-    csv_line,
-    unseen_row,
-    unseen_summary,
-    worst_lines,
-)
+from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, worst_lines
 from benchmarks.session import command
 from benchmarks.session.session import Session
 from pyclgemm.api.prepare import check_supported
@@ -74,7 +67,7 @@ from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import PyclgemmError, UnsupportedError
-from pyclgemm.host.files import append_line, write_whole
+from pyclgemm.host.files import write_whole
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import pace_for
 from pyclgemm.measure.filled_queue import blocker_of
@@ -91,10 +84,12 @@ from pyclgemm.selection.select import Choice, alternatives
 #: What a product may take: operations, bytes of its matrices, seconds at the ceilings that are
 #: typical of the device; on a CPU at least so many.
 _MOST_OPERATIONS, _MOST_BYTES, _MOST_SECONDS, _LEAST_CPU_SECONDS = 2e12, 2 << 30, 0.3, 0.2e-3
-#: Shapes that are drawn for one that is measured, at most.
-_MOST_DRAWN = 1000
+#: Shapes that are drawn for a type, at most.
+_MOST_DRAWN = 100_000
 #: Multiply-adds up to which a whole result is checked.
 _CHECKED = 1 << 27
+#: Files that ship with the library.
+_BUILT_IN = sorted(path.name for path in resource_folder("databases").glob("*.json"))
 #: Seconds of a burst on a GPU: many shapes count more than each of them, and its time is dear.
 _GPU_BURST = 0.004
 #: Shapes whose kernels are built before the first of them is measured.
@@ -105,9 +100,8 @@ _BUILT_AHEAD = 25
 def hidden(names: Sequence[str]) -> Iterator[None]:
     """Have the library choose without some of the files that it ships with, in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        for path in resource_folder("databases").glob("*.json"):
-            if path.name not in names:
-                (Path(folder) / path.name).write_bytes(path.read_bytes())
+        for name in set(_BUILT_IN) - set(names):
+            shutil.copy(resource_folder("databases") / name, folder)
         with patch.object(database, "resource_folder", lambda name: Path(folder)):
             reload_database()
             try:
@@ -116,23 +110,32 @@ def hidden(names: Sequence[str]) -> Iterator[None]:
                 load_database.cache_clear()
 
 
-def fits(case: Case, arithmetic: Arithmetic, machine: command.Machine) -> bool:
-    """Whether a product neither takes too long or too much memory, nor too little time on a CPU."""
+def drawn(
+    arithmetic: Arithmetic, machine: command.Machine, count: int, seed: int, *, batched: bool
+) -> list[Case]:
+    """Unseen shapes that take neither long nor much memory, and on a CPU not too little time."""
     ceilings = typical_ceilings(traits_of(machine.device))
-    operations = case.flops(arithmetic.dtype)
-    size = case.bytes(arithmetic.dtype, arithmetic.result_dtype)
     rate = ceilings.arithmetic[arithmetic.precision.arithmetic]
-    seconds = 1e-9 * max(operations / rate, size / ceilings.global_memory)
-    return (
-        operations <= _MOST_OPERATIONS
-        and size <= _MOST_BYTES
-        and _LEAST_CPU_SECONDS * machine.on_cpu <= seconds <= _MOST_SECONDS
-        and memory_shortage(case, arithmetic, machine.device) is None
-    )
+
+    def fits(case: Case) -> bool:
+        operations = case.flops(arithmetic.dtype)
+        size = case.bytes(arithmetic.dtype, arithmetic.result_dtype)
+        seconds = 1e-9 * max(operations / rate, size / ceilings.global_memory)
+        return (
+            operations <= _MOST_OPERATIONS
+            and size <= _MOST_BYTES
+            and _LEAST_CPU_SECONDS * machine.on_cpu <= seconds <= _MOST_SECONDS
+            and memory_shortage(case, arithmetic, machine.device) is None
+        )
+
+    unseen = unseen_cases(np.random.default_rng(seed), batched=batched)
+    return list(itertools.islice(filter(fits, itertools.islice(unseen, _MOST_DRAWN)), count))
 
 
 #: What of this library takes part in a product, by name.
 Choices = Mapping[str, tuple[Product, Choice]]
+#: Told a part of the work that is done, in products.
+Progress = Callable[[float], None]
 
 
 @dataclass
@@ -148,47 +151,41 @@ class Comparison:
     keep: Callable[[dict[str, Any]], None]  # takes each row
     _compiled: set[KernelSource] = field(default_factory=set)
 
-    def run(
-        self, cases: Sequence[Case], arithmetic: Arithmetic, progress: Callable[[float], None]
-    ) -> None:
+    def run(self, cases: Sequence[Case], arithmetic: Arithmetic, progress: Progress) -> None:
         """Measure products of a type until the time is over; `progress` is told their parts."""
         end = time.monotonic() + self.seconds
         for start in range(0, len(cases), _BUILT_AHEAD):
             ahead = cases[start : start + _BUILT_AHEAD]
-            choices = {}
-            for case in ahead:
-                try:
-                    choices[case] = self._choices(case, arithmetic)
-                except PyclgemmError as error:
-                    self.session.failures.append(f"{case} {arithmetic}: {error!r}")
-                    self.session.say(self.session.failures[-1])
-            self._build(choices.values())
+            choices = {case: self._choices(case, arithmetic) for case in ahead}
+            self._build(filter(None, choices.values()))
             for number, case in enumerate(ahead, start):
                 if time.monotonic() > end:
-                    self.session.say(
-                        f"{arithmetic}: {number} of {len(cases)} shapes were reached in "
-                        f"{self.seconds:g} s"
-                    )
+                    reached = f"{number} of {len(cases)} shapes were reached"
+                    self.session.say(f"{arithmetic}: {reached} in {self.seconds:g} s")
                     return
-                if case in choices:
-                    self._measure(case, arithmetic, choices[case], progress)
+                if chosen := choices[case]:
+                    self._measure(case, arithmetic, chosen, progress)
 
     def _choices(self, case: Case, arithmetic: Arithmetic) -> Choices:
-        """The library's choice, others that compete with it, and that for true float32."""
-        traits = traits_of(self.machine.device)
+        """The library's choice, others that compete with it, and that for true float32.
 
-        def chosen(precision: str) -> tuple[Product, Choice]:
-            dtype, result = arithmetic.dtype, arithmetic.result_dtype
-            product = case.product(dtype, precision, result_dtype=result)
-            return choose_for(product, traits, load_database())
-
-        product, choice = chosen(arithmetic.precision.name)
-        found = {PLAN: (product, choice)}
-        others = alternatives(product.problem, traits, load_database(), self.best + 1)[1:]
-        found |= {f"{PLAN} {rank}": (product, other) for rank, other in enumerate(others, 2)}
-        if arithmetic.precision.terms > 1:
-            found[TRUE_FLOAT32] = chosen(arithmetic.plain.name)
-        return found
+        Empty, which is a failure, where the library has none.
+        """
+        traits, known = traits_of(self.machine.device), load_database()
+        dtype, result = arithmetic.dtype, arithmetic.result_dtype
+        asked = case.product(dtype, arithmetic.precision.name, result_dtype=result)
+        try:
+            product, choice = choose_for(asked, traits, known)
+            found = {PLAN: (product, choice)}
+            others = alternatives(product.problem, traits, known, self.best + 1)[1:]
+            found |= {f"{PLAN} {rank}": (product, other) for rank, other in enumerate(others, 2)}
+            if arithmetic.precision.terms > 1:
+                found[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, known)
+            return found
+        except PyclgemmError as error:
+            self.session.failures.append(f"{case} {arithmetic}: {error!r}")
+            self.session.say(self.session.failures[-1])
+            return {}
 
     def _build(self, choices: Iterable[Choices]) -> None:
         """Compile kernels side by side, for the plans to find them."""
@@ -203,25 +200,14 @@ class Comparison:
             adopt_binary(queue.context, queue.device, source, binary)
 
     def _measure(
-        self,
-        case: Case,
-        arithmetic: Arithmetic,
-        choices: Choices,
-        progress: Callable[[float], None],
+        self, case: Case, arithmetic: Arithmetic, choices: Choices, progress: Progress
     ) -> None:
-        factories: dict[str, Factory] = {
-            name: functools.partial(
-                plan_contender,
-                name=name,
-                config=choice.config,
-                precision=product.problem.precision,
-            )
-            for name, (product, choice) in choices.items()
-        }
-        factories[PLAN] = plan_contender  # chooses by itself, as a user's call does
-        if _takes(self.vendor, case, arithmetic):
-            factories |= self.vendor
-        session = self.session
+        session, factories = self.session, dict(self.vendor)
+        for name, (product, choice) in choices.items():
+            # A plan chooses by itself, as a user's call does.
+            asked = {"config": choice.config, "precision": product.problem.precision}
+            options: dict[str, Any] = {} if name == PLAN else {"name": name, **asked}
+            factories[name] = functools.partial(plan_contender, **options)
         session.factories, session.own = factories, tuple(choices)
         before = len(session.records)
         session.run([case], arithmetic, progress)
@@ -230,67 +216,22 @@ class Comparison:
             self.keep(unseen_row(records, {name: one for name, (_, one) in choices.items()}))
 
 
-def _takes(vendor: Mapping[str, Factory], case: Case, arithmetic: Arithmetic) -> bool:
-    """Whether the vendor's library has such a product, as far as is known before."""
-    if CUBLAS_STREAM in vendor:
-        try:
-            check_torch(case, arithmetic, layer=False)
-        except ValueError:
-            return False
-    return True
-
-
-def _read_types(
-    context: click.Context, parameter: click.Parameter, values: Sequence[str]
-) -> list[Arithmetic]:
-    found = []
-    for value in values:
-        dtype, _, precision = value.partition(":")
-        if dtype not in DTYPES:
-            wanted = f"one of {', '.join(DTYPES)}, with :PRECISION or without, is wanted"
-            raise click.BadParameter(f"{value!r}: {wanted}", context, parameter)
-        try:
-            found.append(arithmetic_of(dtype, precision or None))
-        except PyclgemmError as error:
-            raise click.BadParameter(str(error), context, parameter) from None
-    return found
-
-
-def _read_hidden(
-    context: click.Context, parameter: click.Parameter, names: Sequence[str]
-) -> Sequence[str]:
-    known = {path.name for path in resource_folder("databases").glob("*.json")}
-    if unknown := sorted(set(names) - known):
-        raise click.BadParameter(
-            f"{', '.join(unknown)}: the library ships with no such file", context, parameter
-        )
-    return names
-
-
-def _drawn(
-    arithmetic: Arithmetic, machine: command.Machine, count: int, seed: int, *, batched: bool
-) -> list[Case]:
-    """The products of a type: the first `count` of those drawn that are neither long nor short."""
-    drawn = unseen_cases(np.random.default_rng(seed), batched=batched)
-    some = itertools.islice(drawn, _MOST_DRAWN * count)
-    return list(itertools.islice((one for one in some if fits(one, arithmetic, machine)), count))
-
-
-def _vendor(
-    machine: command.Machine, clblast_path: str | None, say: Callable[[str], None]
-) -> Mapping[str, Factory]:
-    """The maker of the contender that the vendor's library is; none where it is missing."""
-    names = [NUMPY if machine.on_cpu else CLBLAST]
-    if is_nvidia_gpu(machine.device):
-        names = [CUBLAS_STREAM]
-    return make_factories(names, machine.device, clblast_path, machine.facts, say)
+def parse_type(text: str) -> Arithmetic:
+    """Read an element type with a precision or without, such as float32:TF32_TF32_F32."""
+    dtype, _, precision = text.partition(":")
+    if dtype not in DTYPES:
+        raise click.BadParameter(f"{dtype!r} is none of {', '.join(DTYPES)}")
+    try:
+        return arithmetic_of(dtype, precision or None)
+    except PyclgemmError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 @command.device_option
 @click.option(
     "--type", "arithmetics", multiple=True, default=["float32"], show_default=True,
-    callback=_read_types, metavar="TYPE[:PRECISION]",
+    type=parse_type, metavar="TYPE[:PRECISION]",
     help="Element type, and JAX's name of the arithmetic; may be given several times.",
 )  # fmt: skip
 @click.option("--batched", is_flag=True, help="Batches of smaller products.")
@@ -311,10 +252,9 @@ def _vendor(
     show_default=True, help="For the bursts of a shape, at least three of each contender.",
 )  # fmt: skip
 @click.option(
-    "--hide", "hides", multiple=True, callback=_read_hidden, metavar="FILE",
+    "--hide", "hides", multiple=True, type=click.Choice(_BUILT_IN), metavar="FILE",
     help="A file of databases/ that the library is to do without; may be given several times.",
 )  # fmt: skip
-@click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
 @click.option(
     "--csv", "table", type=click.Path(dir_okay=False, path_type=Path),
     help="File of the figures. [default: in benchmarks/results]",
@@ -333,7 +273,6 @@ def main(
     seconds: float,
     seconds_per_case: float,
     hides: Sequence[str],
-    clblast_path: str | None,
     table: Path | None,
     plot: Path | None,
 ) -> None:
@@ -342,7 +281,9 @@ def main(
     say = functools.partial(command.warn, console)
     machine = command.open_machine(device)
     facts = machine.facts
-    vendor = _vendor(machine, clblast_path, say)
+    other = CUBLAS_STREAM if is_nvidia_gpu(machine.device) else CLBLAST
+    names = [NUMPY if machine.on_cpu else other]
+    vendor = make_factories(names, machine.device, None, facts, say)
     facts["clocks"] = describe_clocks(
         [PLAN, *vendor], fills_queue=not machine.on_cpu, on_cpu=machine.on_cpu
     )
@@ -358,17 +299,11 @@ def main(
     rows: list[dict[str, Any]] = []
 
     def keep(row: dict[str, Any]) -> None:
-        row |= facts
-        if not rows:
-            write_whole(table, csv_line(row) + "\n", RESULTS)
-        append_line(table, csv_line(row.values()), RESULTS)
-        rows.append(row)
+        rows.append(row | facts)
+        write_whole(table, pd.DataFrame(rows).to_csv(index=False), RESULTS)
 
-    with (
-        hidden(hides),
-        CompilePool(machine.device) as pool,
-        command.progress_bar(console) as progress,
-    ):
+    bar = command.progress_bar(console)
+    with hidden(hides), CompilePool(machine.device) as pool, bar as progress:
         traits = traits_of(machine.device)
         facts["hidden"] = ", ".join(hides)
         facts["standing"] = standing(load_database(), traits) or "estimates"
@@ -376,15 +311,13 @@ def main(
         comparison = Comparison(session, pool, best, vendor, seconds, machine, keep)
         try:
             for arithmetic in arithmetics:
+                task = progress.add_task(str(arithmetic), total=count)
                 try:
                     check_supported(arithmetic.dtype, arithmetic.precision, traits)
+                    cases = drawn(arithmetic, machine, count, seed, batched=batched)
+                    comparison.run(cases, arithmetic, functools.partial(progress.advance, task))
                 except UnsupportedError as error:
                     say(f"{arithmetic} is left out: {error}")
-                    continue
-                cases = _drawn(arithmetic, machine, count, seed, batched=batched)
-                task = progress.add_task(str(arithmetic), total=len(cases))
-                advance = functools.partial(progress.advance, task)
-                comparison.run(cases, arithmetic, advance)
                 progress.stop_task(task)
         except KeyboardInterrupt:
             console.print("Interrupted: what was measured so far follows.", style="yellow")

@@ -122,7 +122,7 @@ def unseen_cases(rng: np.random.Generator, *, batched: bool = False) -> Iterator
     Examples
     --------
     >>> str(next(unseen_cases(np.random.default_rng(1))))
-    '280x5832x40:NT'
+    '280x5811x24:NT'
     """
     largest = 1024 if batched else 8192
     while True:

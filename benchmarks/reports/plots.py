@@ -93,28 +93,26 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
     `frame` has rows of `benchmarks.reports.unseen.unseen_row` and the facts of the run.
     """
     names = list(frame["arithmetic"].unique())
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure = Figure(figsize=(1 + 5 * columns, 1 + 4 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    figure = Figure(figsize=(8, 1 + 4 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     colours = dict(zip(FAMILIES, _COLOURS.values(), strict=False))
-    for axes, name in zip(panels, names, strict=False):
+    for axes, name in zip(panels, names, strict=True):
         for family, part in frame[frame["arithmetic"] == name].groupby("path"):
             axes.scatter(
                 part["intensity"], part["ratio"], s=14, label=family,
                 color=colours.get(str(family), "gray"),
             )  # fmt: skip
         axes.axhline(1.0, color="black", linewidth=0.8)
-        axes.set(xscale="log", yscale="log", title=name)
-        axes.set_xlabel("operations a byte, each matrix moved once")
-        axes.set_ylabel("times as fast as the vendor's library")
+        axes.set(
+            xscale="log", yscale="log", title=name,
+            xlabel="operations a byte, each matrix moved once",
+            ylabel="times as fast as the vendor's library",
+        )  # fmt: skip
         axes.yaxis.set_major_locator(LogLocator(base=2))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.grid(True, which="both", alpha=0.3)
         axes.legend(fontsize=8)
-    for axes in panels[len(names) :]:
-        axes.remove()
     ratios = frame["ratio"].dropna()
     panels[0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
     facts = frame.iloc[0]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ def unseen_row(records: Sequence[Record], choices: Mapping[str, Choice]) -> dict
     by_name = {record.contender: record for record in records}
     own, choice = by_name[PLAN], choices[PLAN]
     case, arithmetic = own.case, own.arithmetic
+    size = case.bytes(arithmetic.dtype, arithmetic.result_dtype)
     times = {name: 1e6 * record.timing.median for name, record in by_name.items()}
     vendor = next((name for name in times if name not in choices), "")
     known = {name: times[name] for name in choices if name in times and name != TRUE_FLOAT32}
@@ -36,13 +35,8 @@ def unseen_row(records: Sequence[Record], choices: Mapping[str, Choice]) -> dict
     return {
         "arithmetic": str(arithmetic),
         "case": str(case),
-        "m": case.m,
-        "n": case.n,
-        "k": case.k,
-        "layout": case.layout,
-        "batch": case.batch,
-        "intensity": case.flops(arithmetic.dtype)
-        / case.bytes(arithmetic.dtype, arithmetic.result_dtype),
+        **{name: getattr(case, name) for name in ("m", "n", "k", "layout", "batch")},
+        "intensity": case.flops(arithmetic.dtype) / size,
         "path": choice.path,
         "config": str(choice.config),
         "level": choice.level,
@@ -62,19 +56,6 @@ def unseen_row(records: Sequence[Record], choices: Mapping[str, Choice]) -> dict
         "sets": own.sets,
         "error_of_bound": own.error,
     }
-
-
-def csv_line(values: Iterable[Any]) -> str:
-    """Values as a line of a CSV file, without its end.
-
-    Examples
-    --------
-    >>> csv_line(["8x8x8", "VW=4, MR=2", None])
-    '8x8x8,"VW=4, MR=2",'
-    """
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
 
 
 def unseen_summary(frame: pd.DataFrame) -> pd.DataFrame:
