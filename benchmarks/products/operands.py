@@ -101,14 +101,18 @@ def make_operands(
     *,
     sets: int | None = None,
     blocker: Blocker | None = None,
+    most_work: int | None = None,
 ) -> Operands:
-    """Fill the matrices of a case with random numbers; `sets` of them, or more than caches hold."""
+    """Fill the matrices of a case with random numbers; `sets` of them, or more than caches hold.
+
+    Of a product of more than `most_work` multiply-adds parts are checked.
+    """
     dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
     a, b = (
         uniform(rng, (*case.stack, *stored), dtype) for stored in (case.stored_a, case.stored_b)
     )
     made = bench_operands.make_operands(
-        queue, case, dtype, result_dtype, host=(a, b), count=sets, most_work=_MOST_WORK
+        queue, case, dtype, result_dtype, host=(a, b), count=sets, most_work=most_work or _MOST_WORK
     )
     parts, addend = made.parts, None
     if case.is_scaled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +112,27 @@ def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
         Case(int(m), int(n), int(k), LAYOUTS[2 * first + second], suite="random")
         for (m, n, k), (first, second) in zip(sizes, transposed, strict=True)
     ]
+
+
+def unseen_cases(rng: np.random.Generator, *, batched: bool = False) -> Iterator[Case]:
+    """Draw products without end: sizes log-uniform in 8...8192, a third of them not multiples of 8.
+
+    Those of a batch are up to 1024, 2 to 4096 products of them.
+
+    Examples
+    --------
+    >>> str(next(unseen_cases(np.random.default_rng(1))))
+    '280x5811x24:NT'
+    """
+    largest = 1024 if batched else 8192
+    while True:
+        drawn = np.exp(rng.uniform(np.log(8), np.log(largest), 3))
+        is_odd = rng.random(3) < 1 / 3
+        sizes = np.where(is_odd, drawn.round(), 8 * (drawn / 8).round())
+        sizes += is_odd & (sizes % 8 == 0) & (sizes < largest)
+        batch = int(np.exp(rng.uniform(np.log(2), np.log(4096))).round()) if batched else None
+        m, n, k = (int(size) for size in sizes)
+        yield Case(m, n, k, LAYOUTS[rng.integers(4)], suite="unseen", batch=batch)
 
 
 def suite_cases(name: str, *, count: int = 200, seed: int = 0) -> list[Case]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 # Not pyplot: it would look for a display.
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.contenders.contenders import (
     CLBLAST,
@@ -28,6 +29,7 @@ from benchmarks.contenders.contenders import (
 )
 from benchmarks.reports.report import REFERENCES, ratio_columns, speed_table
 from pyclgemm.analysis.report import save_figure
+from pyclgemm.families.registry import FAMILIES
 
 #: A suite of more cases is drawn as points over the size instead of bars.
 _MOST_BARS = 40
@@ -82,6 +84,43 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
     figure.suptitle(_title(frame[frame["suite"] == suite].iloc[0], suite), fontsize=11)
+    save_figure(figure, path, dpi=120)
+
+
+def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
+    """Draw ratios to the vendor's library over arithmetic intensity, a panel for each type.
+
+    `frame` has rows of `benchmarks.reports.unseen.unseen_row` and the facts of the run.
+    """
+    names = list(frame["arithmetic"].unique())
+    figure = Figure(figsize=(8, 1 + 4 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    colours = dict(zip(FAMILIES, _COLOURS.values(), strict=False))
+    for axes, name in zip(panels, names, strict=True):
+        for family, part in frame[frame["arithmetic"] == name].groupby("path"):
+            axes.scatter(
+                part["intensity"], part["ratio"], s=14, label=family,
+                color=colours.get(str(family), "gray"),
+            )  # fmt: skip
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set(
+            xscale="log", yscale="log", title=name,
+            xlabel="operations a byte, each matrix moved once",
+            ylabel="times as fast as the vendor's library",
+        )  # fmt: skip
+        axes.yaxis.set_major_locator(LogLocator(base=2))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.grid(True, which="both", alpha=0.3)
+        axes.legend(fontsize=8)
+    ratios = frame["ratio"].dropna()
+    panels[0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
+    facts = frame.iloc[0]
+    figure.suptitle(
+        f"shapes that nobody tuned: {facts['device']}\n"
+        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
+        fontsize=11,
+    )
     save_figure(figure, path, dpi=120)
 
 

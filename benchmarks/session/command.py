@@ -18,7 +18,8 @@ from benchmarks.session.environment import describe
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.errors import PyclgemmError
 
-_RESULTS = Path(__file__).resolve().parent.parent / "results"
+#: Folder of the results where none is named.
+RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 device_option = click.option(
     "--device", help="Rank or part of the name, as `python -m pyclgemm devices` lists."
@@ -28,7 +29,7 @@ device_option = click.option(
 def output_option(files: str) -> Callable[[Any], Any]:
     """The option for the folder of the results; `files` says which they are."""
     return click.option(
-        "--output", type=click.Path(file_okay=False, path_type=Path), default=_RESULTS,
+        "--output", type=click.Path(file_okay=False, path_type=Path), default=RESULTS,
         help=f"Folder for {files}. [default: benchmarks/results]",
     )  # fmt: skip
 

@@ -68,6 +68,8 @@ class Session:
     #: Sets of operands to rotate among; None takes as many as no cache holds.
     sets: int | None = None
     seed: int = 0
+    #: Multiply-adds up to which a result is checked as a whole; None takes many.
+    most_work: int | None = None
     #: Contenders of this library: an error or a wrong result of theirs is a failure.
     own: Collection[str] = OWN
     records: list[Record] = field(default_factory=list)
@@ -122,8 +124,9 @@ class Session:
             return
         rng = np.random.default_rng([self.seed, *case.sizes])
         operands = make_operands(
-            case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker
-        )
+            case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker,
+            most_work=self.most_work,
+        )  # fmt: skip
         errors: dict[str, MeasuredError] = {}
         bench = Bench(self.pace, rng=rng, clock=self.clock)
         contenders = []

@@ -1,6 +1,7 @@
 """The benchmarks' products: suites, shapes given as text, matrices, and how results are checked."""
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from benchmarks.products import operands
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.operands import make_operands
-from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases
+from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases, unseen_cases
 from pyclgemm.analysis.suites import SUITES as TUNED
 from pyclgemm.errors import PyclgemmError
 from tests.support.benchmark_fakes import FLOAT32, KINDS, call_once, make_float32
@@ -40,6 +41,21 @@ def test_random_shapes_are_repeatable_and_within_bounds():
     assert cases == again and cases != others
     assert all(1 <= size <= 8192 for case in cases for size in case.sizes)
     assert {case.layout for case in cases} == {"NN", "NT", "TN", "TT"}
+
+
+@pytest.mark.parametrize(("batched", "largest"), [(False, 8192), (True, 1024)])
+def test_unseen_shapes_are_spread_over_sizes_layouts_and_alignments(batched, largest):
+    rng = np.random.default_rng(3)
+    cases = list(islice(unseen_cases(rng, batched=batched), 3000))
+    sizes = np.array([case.sizes for case in cases])
+    assert sizes.min() == 8 and largest / 1.1 < sizes.max() <= largest
+    # Log-uniform: half of the sizes lie below the geometric mean of the bounds.
+    assert np.mean(sizes < np.sqrt(8 * largest)) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(sizes % 8 > 0) == pytest.approx(1 / 3, abs=0.03)
+    layouts = [case.layout for case in cases]
+    assert {layouts.count(one) > 600 for one in ("NN", "NT", "TN", "TT")} == {True}
+    batches = {case.batch for case in cases}
+    assert (min(batches) == 2 and 3000 < max(batches) <= 4096) if batched else batches == {None}
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,14 @@ from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import limit_targets, suite_cases
 from benchmarks.reports import report, results
+from benchmarks.reports.plots import plot_unseen
 from benchmarks.reports.targets import add_targets, matrix_table
+from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, worst_lines
 from benchmarks.session import matrix_suite
 from benchmarks.session.matrix_suite import cpu_targets, gpu_targets, matrix_runs
+from pyclgemm.selection.select import Choice
 from tests.support.benchmark_fakes import FACTS, record_of
+from tests.support.typical_configs import INDIRECT
 
 #: GFLOPS of each contender.
 SPEEDS = {PLAN: 40, contenders.GEMM: 38, LAYER: 39, CLBLAST: 20, contenders.NUMPY: 10, CUBLAS: 50}
@@ -204,3 +208,61 @@ def test_the_table_says_what_was_reached(tmp_path):
     assert "precisions" in paths[0].name
     assert {"precision", "result", "error"} <= set(pd.read_csv(paths[0]).columns)
     assert len({path.name for path in paths}) == len(paths)
+
+
+# ------------------------------------------------------------------------------ unseen shapes
+
+
+def unseen_frame(*ratios):
+    """float32 shapes on which cuBLAS takes 12 us, and the best known choice 10 us."""
+    choices = {
+        name: Choice(path, INDIRECT, "device", "a file", "a reason", 9e-6)
+        for name, path in ((PLAN, "direct"), ("pyclgemm 2", "indirect"))
+    }
+    rows = []
+    for index, ratio in enumerate(ratios):
+        times = {PLAN: 12e-6 / ratio, "pyclgemm 2": 1e-5, CUBLAS: 12e-6}
+        case = Case(8, 16, 8 * (index + 1), "TN")
+        records = [record_of(case, name, seconds) for name, seconds in times.items()]
+        rows.append(unseen_row(records, choices) | FACTS)
+    return pd.DataFrame(rows)
+
+
+def test_a_row_of_an_unseen_shape():
+    row = unseen_frame(0.8).iloc[0]
+    # 15 us instead of 10: the second choice is the best known.
+    assert row[["us", "vendor_us", "best_us", "predicted_us"]].tolist() == pytest.approx(
+        [15, 12, 10, 9]
+    )
+    assert (row["ratio"], row["lost"]) == pytest.approx((0.8, 1.5))
+    assert (row["path"], row["best_path"], row["vendor"]) == ("direct", "indirect", CUBLAS)
+    # 2 m n k operations; 8x8, 8x16 and 8x16 floats.
+    assert row["intensity"] == pytest.approx(2 * 8 * 16 * 8 / (4 * (64 + 128 + 128)))
+    assert np.isnan(row["over_float32"])
+
+
+def test_a_split_precision_is_compared_with_true_float32():
+    split = arithmetic_of("float32", "TF32_TF32_F32_X3")
+    choice = Choice("matrix", INDIRECT, "device", "a file", "a reason")
+    times = {PLAN: 2e-5, TRUE_FLOAT32: 1e-5}
+    records = [record_of(Case(8, 8, 8), *one, arithmetic=split) for one in times.items()]
+    row = unseen_row(records, dict.fromkeys(times, choice))
+    assert row["over_float32"] == pytest.approx(0.5)
+    # It has no other library, and float32 is no choice for the precision that was asked for.
+    assert np.isnan([row["ratio"], row["lost"], row["predicted_us"]]).all()
+
+
+def test_unseen_shapes_are_summarised_by_type(tmp_path):
+    frame = unseen_frame(0.5, 2.0, 8.0)
+    summary = unseen_summary(frame).loc["float32"]
+    assert summary["mean"] == pytest.approx(2.0)  # the cube root of 0.5 * 2 * 8
+    assert (summary["worst"], summary["where"]) == (0.5, "8x16x8:TN direct")
+    # 24, 6 and 1.5 us, where 10, 6 and 1.5 are the best known.
+    assert summary["lost most"] == pytest.approx(2.4)
+    assert summary["lost"] == pytest.approx(2.4 ** (1 / 3))
+    assert summary["10 %"] == pytest.approx(0.8)  # a fifth of the way from 0.5 to 2
+    title, worst, best, *others = worst_lines(frame)
+    assert "0.500 8x16x8:TN: 24 us (9 predicted), cuBLAS 12; direct" in worst
+    assert "2.40 times as fast: indirect" in best and len(others) == 2
+    plot_unseen(frame, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

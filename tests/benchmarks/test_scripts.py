@@ -16,15 +16,20 @@ from rich.console import Console
 
 import benchmarks
 import pyclgemm
-from benchmarks import amd_report, compare_clblast, host_time, ladder, transform3d
+from benchmarks import amd_report, compare_clblast, host_time, ladder, transform3d, unseen
+from benchmarks.contenders.contenders import NUMPY
 from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
 from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
 from benchmarks.session.host_worker import BASELINE, own_bursts
+from benchmarks.session.session import Session
 from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.discovery import default_device
-from pyclgemm.device.traits import traits_of
-from pyclgemm.families.registry import violations
+from pyclgemm.device.traits import traits_of, typical_traits
+from pyclgemm.families.registry import FAMILIES, violations
 from pyclgemm.measure.filled_queue import QueueBlocker
+from pyclgemm.runtime.build import CompilePool
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.model import standing
 from tests.support.benchmark_fakes import FACTS
 from tests.support.system import text_of
 
@@ -49,7 +54,10 @@ def succeed(script, *arguments):
     return result.output
 
 
-@pytest.mark.parametrize("script", [compare_clblast, host_time, amd_report, ladder, transform3d])
+SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script):
     output = succeed(script, "--help")
     assert script not in (ladder, transform3d) or "Examples:" in output
@@ -82,6 +90,10 @@ def test_help(script):
         (transform3d, "--sweep --k 33", "33"),
         (transform3d, "--level L7", "L7"),
         (transform3d, "--device none-such", "none-such"),
+        (unseen, "--type float8", "'float8' is none of float16"),
+        (unseen, "--type float64:TF32_TF32_F32", "the operands are float64"),
+        (unseen, "--hide none.json", "'none.json' is not one of"),
+        (unseen, "--device none-such", "none-such"),
     ],
 )
 def test_wrong_options_are_explained(queue, script, arguments, message):
@@ -132,6 +144,80 @@ def test_a_comparison_in_another_precision_on_the_host_alone(queue, tmp_path, mo
     )  # fmt: skip
     assert "float16 to float32" in output and set(table["result"]) == {"float32"}
     assert ("host, each product waited for" in output) == is_cpu
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Unseen shapes that take no time, and kernels that no other process compiles."""
+    monkeypatch.setattr(unseen, "_MOST_OPERATIONS", 1e6)
+    monkeypatch.setattr(unseen, "_LEAST_CPU_SECONDS", 0.0)
+    monkeypatch.setattr(CompilePool, "binaries", lambda pool, sources: {})
+
+
+def measure_unseen(queue, folder, *options):
+    """What a short run on unseen shapes prints, and its CSV file."""
+    output = succeed(
+        unseen, "--device", queue.device.platform.name, "--seconds-per-case", 0.01,
+        "--csv", folder / "run.csv", "--plot", folder / "plot.png", *options,
+    )  # fmt: skip
+    assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
+    return output, pd.read_csv(folder / "run.csv")
+
+
+@pytest.mark.any_runtime
+def test_unseen_shapes(queue, traits, tmp_path, small):
+    output, table = measure_unseen(
+        queue, tmp_path, "--count", 2, "--best", 1, "--batched", "--type", "float32",
+        "--type", "int8", "--type", "complex64",
+    )  # fmt: skip
+    assert {"float32", "complex64"} <= set(table["arithmetic"])
+    assert (table.groupby("arithmetic").size() == 2).all()
+    assert ("int8 to int32 is left out" in output) == (traits.type == "cpu")
+    assert (table["batch"] >= 2).all() and (2 * table[["m", "n", "k"]].prod(axis=1) <= 1e6).all()
+    assert (table["error_of_bound"] <= 1).all() and table["path"].isin(FAMILIES).all()
+    if traits.type == "cpu":
+        assert set(table["vendor"]) == {NUMPY}
+        np.testing.assert_allclose(table["ratio"], table["vendor_us"] / table["us"])
+    assert (table["timed"] == 2).all() and (table["lost"] >= 1).all()
+    assert "the worst of float32" in output
+
+
+@pytest.mark.first_runtime
+def test_an_interrupted_run_keeps_the_unseen_shapes_that_it_measured(
+    queue, tmp_path, small, monkeypatch
+):
+    runs, run_session = [], Session.run
+
+    def interrupted(session, cases, *others):
+        if runs:
+            raise KeyboardInterrupt
+        runs.append(cases)
+        run_session(session, cases, *others)
+
+    monkeypatch.setattr(Session, "run", interrupted)
+    output, table = measure_unseen(queue, tmp_path, "--count", 3)
+    assert "Interrupted" in output
+    assert list(table["case"]) == [str(case) for case in runs[0]]
+
+
+@pytest.mark.first_runtime
+def test_unseen_shapes_beyond_the_time_are_not_measured(queue, tmp_path, small):
+    result = run(unseen, "--seconds", 1e-9, "--csv", tmp_path / "run.csv")
+    assert result.exit_code == 1 and "nothing was measured" in result.output
+    assert "float32: 0 of 100 shapes were reached in 1e-09 s" in result.output
+
+
+def test_a_built_in_file_is_hidden_and_comes_back():
+    hides = ["nvidia_sm_90.json"]
+
+    def standing_of(architecture):
+        return standing(load_database(), typical_traits(architecture))
+
+    assert standing_of("sm_90") == "measured"
+    with pytest.raises(KeyboardInterrupt), unseen.hidden(hides):
+        assert standing_of("sm_90") == "" and standing_of("x86-64-v4") == "measured"
+        raise KeyboardInterrupt
+    assert standing_of("sm_90") == "measured"
 
 
 @pytest.mark.first_runtime

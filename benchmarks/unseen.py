@@ -1,0 +1,340 @@
+"""Measure how well the library chooses kernels on random shapes that nobody tuned.
+
+    python benchmarks/unseen.py --type float32 --type float32:TF32_TF32_F32 --count 100 --seed 7
+    python benchmarks/unseen.py --batched --type float16 --count 30
+    python benchmarks/unseen.py --device pocl --seconds 600 --best 5 --hide cpu_x86-64-v4.json
+
+The library is measured as it is called: a plan, launched one by one, in turn with the vendor's
+library in the same run, which is cuBLAS through torch on NVIDIA's GPUs (launched one by one, too),
+NumPy's BLAS on CPUs, and CLBlast on other GPUs. Clocks are those of `compare_clblast.py`: the
+host's time of short products counts on neither side, operands rotate among sets that no cache
+holds, and results are checked before times count.
+
+With ``--best N`` the N next of the choices that predict the least time are timed, too: "lost" is
+the time of the choice over that of the fastest. Precisions that split float32 are compared with
+the library's own true float32. ``--hide FILE`` chooses without a built-in file, as on devices that
+have none; the user's own files count as ever (XDG_DATA_HOME names another folder of them).
+
+Shapes are the same for the same seed, device and type, whatever the databases hold. Each is written
+to the CSV file as soon as it was measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+# The checkout need not be installed.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS_STREAM,
+    NUMPY,
+    PLAN,
+    Factory,
+    plan_contender,
+)
+from benchmarks.contenders.cublas import is_nvidia_gpu
+from benchmarks.contenders.factories import describe_clocks, make_factories
+from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
+from benchmarks.products.case import Case
+from benchmarks.products.operands import memory_shortage
+from benchmarks.products.shapes import unseen_cases
+from benchmarks.reports.output import RESULTS
+from benchmarks.reports.plots import plot_unseen
+from benchmarks.reports.report import file_stem
+from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, worst_lines
+from benchmarks.session import command
+from benchmarks.session.session import Session
+from pyclgemm.api.prepare import check_supported
+from pyclgemm.codegen.source import KernelSource
+from pyclgemm.device.ceilings import typical_ceilings
+from pyclgemm.device.traits import traits_of
+from pyclgemm.errors import PyclgemmError, UnsupportedError
+from pyclgemm.host.files import write_whole
+from pyclgemm.host.process import ended_as_by_hand
+from pyclgemm.measure.bench import pace_for
+from pyclgemm.measure.filled_queue import blocker_of
+from pyclgemm.problem.precision import DTYPES
+from pyclgemm.problem.product import Product
+from pyclgemm.resources import resource_folder
+from pyclgemm.runtime.build import CompilePool, adopt_binary
+from pyclgemm.selection import database
+from pyclgemm.selection.database import load_database, reload_database
+from pyclgemm.selection.model import standing
+from pyclgemm.selection.overrides import choose_for, kernel_sources
+from pyclgemm.selection.select import Choice, alternatives
+
+#: What a product may take: operations, bytes of its matrices, seconds at the ceilings that are
+#: typical of the device; on a CPU at least so many.
+_MOST_OPERATIONS, _MOST_BYTES, _MOST_SECONDS, _LEAST_CPU_SECONDS = 2e12, 2 << 30, 0.3, 0.2e-3
+#: Shapes that are drawn for a type, at most.
+_MOST_DRAWN = 100_000
+#: Multiply-adds up to which a whole result is checked.
+_CHECKED = 1 << 27
+#: Files that ship with the library.
+_BUILT_IN = sorted(path.name for path in resource_folder("databases").glob("*.json"))
+#: Seconds of a burst on a GPU: many shapes count more than each of them, and its time is dear.
+_GPU_BURST = 0.004
+#: Shapes whose kernels are built before the first of them is measured.
+_BUILT_AHEAD = 25
+
+
+@contextlib.contextmanager
+def hidden(names: Sequence[str]) -> Iterator[None]:
+    """Have the library choose without some of the files that it ships with, in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in set(_BUILT_IN) - set(names):
+            shutil.copy(resource_folder("databases") / name, folder)
+        with patch.object(database, "resource_folder", lambda name: Path(folder)):
+            reload_database()
+            try:
+                yield
+            finally:
+                load_database.cache_clear()
+
+
+def drawn(
+    arithmetic: Arithmetic, machine: command.Machine, count: int, seed: int, *, batched: bool
+) -> list[Case]:
+    """Unseen shapes that take neither long nor much memory, and on a CPU not too little time."""
+    ceilings = typical_ceilings(traits_of(machine.device))
+    rate = ceilings.arithmetic[arithmetic.precision.arithmetic]
+
+    def fits(case: Case) -> bool:
+        operations = case.flops(arithmetic.dtype)
+        size = case.bytes(arithmetic.dtype, arithmetic.result_dtype)
+        seconds = 1e-9 * max(operations / rate, size / ceilings.global_memory)
+        return (
+            operations <= _MOST_OPERATIONS
+            and size <= _MOST_BYTES
+            and _LEAST_CPU_SECONDS * machine.on_cpu <= seconds <= _MOST_SECONDS
+            and memory_shortage(case, arithmetic, machine.device) is None
+        )
+
+    unseen = unseen_cases(np.random.default_rng(seed), batched=batched)
+    return list(itertools.islice(filter(fits, itertools.islice(unseen, _MOST_DRAWN)), count))
+
+
+#: What of this library takes part in a product, by name.
+Choices = Mapping[str, tuple[Product, Choice]]
+#: Told a part of the work that is done, in products.
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Comparison:
+    """The library's choices on many products, beside the vendor's library."""
+
+    session: Session
+    pool: CompilePool
+    best: int  # choices that are timed beside the one that is taken
+    vendor: Mapping[str, Factory]  # one, or none
+    seconds: float  # for a type, building of kernels included
+    machine: command.Machine
+    keep: Callable[[dict[str, Any]], None]  # takes each row
+    _compiled: set[KernelSource] = field(default_factory=set)
+
+    def run(self, cases: Sequence[Case], arithmetic: Arithmetic, progress: Progress) -> None:
+        """Measure products of a type until the time is over; `progress` is told their parts."""
+        end = time.monotonic() + self.seconds
+        for start in range(0, len(cases), _BUILT_AHEAD):
+            ahead = cases[start : start + _BUILT_AHEAD]
+            choices = {case: self._choices(case, arithmetic) for case in ahead}
+            self._build(filter(None, choices.values()))
+            for number, case in enumerate(ahead, start):
+                if time.monotonic() > end:
+                    reached = f"{number} of {len(cases)} shapes were reached"
+                    self.session.say(f"{arithmetic}: {reached} in {self.seconds:g} s")
+                    return
+                if chosen := choices[case]:
+                    self._measure(case, arithmetic, chosen, progress)
+
+    def _choices(self, case: Case, arithmetic: Arithmetic) -> Choices:
+        """The library's choice, others that compete with it, and that for true float32.
+
+        Empty, which is a failure, where the library has none.
+        """
+        traits, known = traits_of(self.machine.device), load_database()
+        dtype, result = arithmetic.dtype, arithmetic.result_dtype
+        asked = case.product(dtype, arithmetic.precision.name, result_dtype=result)
+        try:
+            product, choice = choose_for(asked, traits, known)
+            found = {PLAN: (product, choice)}
+            others = alternatives(product.problem, traits, known, self.best + 1)[1:]
+            found |= {f"{PLAN} {rank}": (product, other) for rank, other in enumerate(others, 2)}
+            if arithmetic.precision.terms > 1:
+                found[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, known)
+            return found
+        except PyclgemmError as error:
+            self.session.failures.append(f"{case} {arithmetic}: {error!r}")
+            self.session.say(self.session.failures[-1])
+            return {}
+
+    def _build(self, choices: Iterable[Choices]) -> None:
+        """Compile kernels side by side, for the plans to find them."""
+        traits, queue = traits_of(self.machine.device), self.machine.queue
+        wanted: dict[KernelSource, None] = {}
+        for product, choice in (timed for one in choices for timed in one.values()):
+            with contextlib.suppress(PyclgemmError):  # the plan will say what is wrong
+                wanted |= dict.fromkeys(kernel_sources(product, choice.config, traits))
+        sources = [source for source in wanted if source not in self._compiled]
+        self._compiled.update(sources)
+        for source, binary in self.pool.binaries(sources).items():
+            adopt_binary(queue.context, queue.device, source, binary)
+
+    def _measure(
+        self, case: Case, arithmetic: Arithmetic, choices: Choices, progress: Progress
+    ) -> None:
+        session, factories = self.session, dict(self.vendor)
+        for name, (product, choice) in choices.items():
+            # A plan chooses by itself, as a user's call does.
+            asked = {"config": choice.config, "precision": product.problem.precision}
+            options: dict[str, Any] = {} if name == PLAN else {"name": name, **asked}
+            factories[name] = functools.partial(plan_contender, **options)
+        session.factories, session.own = factories, tuple(choices)
+        before = len(session.records)
+        session.run([case], arithmetic, progress)
+        records = session.records[before:]
+        if any(record.contender == PLAN for record in records):
+            self.keep(unseen_row(records, {name: one for name, (_, one) in choices.items()}))
+
+
+def parse_type(text: str) -> Arithmetic:
+    """Read an element type with a precision or without, such as float32:TF32_TF32_F32."""
+    dtype, _, precision = text.partition(":")
+    if dtype not in DTYPES:
+        raise click.BadParameter(f"{dtype!r} is none of {', '.join(DTYPES)}")
+    try:
+        return arithmetic_of(dtype, precision or None)
+    except PyclgemmError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(help=(__doc__ or "").partition("\n\n")[0])
+@command.device_option
+@click.option(
+    "--type", "arithmetics", multiple=True, default=["float32"], show_default=True,
+    type=parse_type, metavar="TYPE[:PRECISION]",
+    help="Element type, and JAX's name of the arithmetic; may be given several times.",
+)  # fmt: skip
+@click.option("--batched", is_flag=True, help="Batches of smaller products.")
+@click.option(
+    "--count", type=click.IntRange(1), default=100, show_default=True, help="Shapes of a type."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and matrices.")
+@click.option(
+    "--best", type=click.IntRange(0), default=0, show_default=True,
+    help="Time as many more of the choices that are predicted to be the fastest.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True,
+    help="For each type; building of kernels counts.",
+)  # fmt: skip
+@click.option(
+    "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True), default=0.2,
+    show_default=True, help="For the bursts of a shape, at least three of each contender.",
+)  # fmt: skip
+@click.option(
+    "--hide", "hides", multiple=True, type=click.Choice(_BUILT_IN), metavar="FILE",
+    help="A file of databases/ that the library is to do without; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--csv", "table", type=click.Path(dir_okay=False, path_type=Path),
+    help="File of the figures. [default: in benchmarks/results]",
+)  # fmt: skip
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path),
+    help="File of the picture. [default: beside the figures]",
+)  # fmt: skip
+def main(
+    device: str | None,
+    arithmetics: list[Arithmetic],
+    batched: bool,
+    count: int,
+    seed: int,
+    best: int,
+    seconds: float,
+    seconds_per_case: float,
+    hides: Sequence[str],
+    table: Path | None,
+    plot: Path | None,
+) -> None:
+    """Run the benchmark from the command line."""
+    console = Console()
+    say = functools.partial(command.warn, console)
+    machine = command.open_machine(device)
+    facts = machine.facts
+    other = CUBLAS_STREAM if is_nvidia_gpu(machine.device) else CLBLAST
+    names = [NUMPY if machine.on_cpu else other]
+    vendor = make_factories(names, machine.device, None, facts, say)
+    facts["clocks"] = describe_clocks(
+        [PLAN, *vendor], fills_queue=not machine.on_cpu, on_cpu=machine.on_cpu
+    )
+    facts["command"] = command.as_typed("unseen.py")
+    table = table or command.RESULTS / f"{file_stem(facts, 'unseen')}.csv"
+    pace = replace(pace_for("benchmark", "cpu"), rounds=5, seconds=seconds_per_case)
+    if not machine.on_cpu:
+        pace = replace(pace, burst=_GPU_BURST, rest=1.0)
+    session = Session(
+        queue=machine.queue, factories={}, pace=pace, say=say, longest_product=float("inf"),
+        blocker=blocker_of(machine.queue), seed=seed, most_work=_CHECKED,
+    )  # fmt: skip
+    rows: list[dict[str, Any]] = []
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row | facts)
+        write_whole(table, pd.DataFrame(rows).to_csv(index=False), RESULTS)
+
+    bar = command.progress_bar(console)
+    with hidden(hides), CompilePool(machine.device) as pool, bar as progress:
+        traits = traits_of(machine.device)
+        facts["hidden"] = ", ".join(hides)
+        facts["standing"] = standing(load_database(), traits) or "estimates"
+        command.print_facts(facts, console)
+        comparison = Comparison(session, pool, best, vendor, seconds, machine, keep)
+        try:
+            for arithmetic in arithmetics:
+                task = progress.add_task(str(arithmetic), total=count)
+                try:
+                    check_supported(arithmetic.dtype, arithmetic.precision, traits)
+                    cases = drawn(arithmetic, machine, count, seed, batched=batched)
+                    comparison.run(cases, arithmetic, functools.partial(progress.advance, task))
+                except UnsupportedError as error:
+                    say(f"{arithmetic} is left out: {error}")
+                progress.stop_task(task)
+        except KeyboardInterrupt:
+            console.print("Interrupted: what was measured so far follows.", style="yellow")
+    if not rows:
+        raise click.ClickException("\n".join(["nothing was measured", *session.failures]))
+    frame = pd.DataFrame(rows)
+    print(unseen_summary(frame).to_string(float_format="{:.2f}".format, na_rep="-"))
+    for line in worst_lines(frame):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    plot = plot or table.with_suffix(".png")
+    plot_unseen(frame, plot)
+    for path in (table, plot):
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    if session.failures:
+        raise click.ClickException("\n".join(session.failures))
+
+
+if __name__ == "__main__":
+    with ended_as_by_hand():
+        main()
