@@ -1,32 +1,33 @@
 """The command line of the fuzzer."""
 
-import contextlib
 import datetime
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .campaign import CAMPAIGNS, load
-from .journal import Journal, read_journal
-from .pool import run_alone
-from .runner import CampaignRun, Plan, Report, Result, Watch, repeat_line, reports_of, summary
-
-#: Read by `tests.fuzz.devices`, which imports OpenCL; the parent process does without it.
-_DEVICE_VARIABLE = "PYCLGEMM_FUZZ_DEVICE"
-#: Seconds between two lines about the progress, where the output is no terminal.
-_PLAIN_SECONDS = 30.0
+from .runner import (
+    CampaignRun,
+    Journal,
+    Plan,
+    Result,
+    read_journal,
+    repeat_line,
+    report,
+    reports_of,
+    summary,
+)
+from .worker import run_alone
 
 _SOME = click.FloatRange(min=0)
 _COUNT = click.IntRange(min=1)
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def _default_jobs() -> int:
@@ -73,12 +74,7 @@ Examples:
     metavar="GIB",
     help="Limit of the address space of a worker; 0 for none.",
 )
-@click.option(
-    "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write what was run to FILE.",
-)
+@click.option("--journal", type=_FILE, metavar="FILE", help="Write what was run to FILE.")
 @click.option("--resume", is_flag=True, help="Go on where the run of --journal ended.")
 @click.option(
     "--block",
@@ -100,7 +96,8 @@ def main(
     Failures are made smaller and printed as a line that repeats them; the exit status is then 1.
     """
     if device:
-        os.environ[_DEVICE_VARIABLE] = device
+        # For `tests.fuzz.devices`, which imports OpenCL; the parent process does without it.
+        os.environ["PYCLGEMM_FUZZ_DEVICE"] = device
     limit = int(memory * 2**30)
     if wants_list:
         for name in CAMPAIGNS:
@@ -108,21 +105,19 @@ def main(
         return
     if case_text is not None:
         sys.exit(_repeat(case_text, limit))
-    if resume and journal is None:
-        raise click.UsageError("--resume needs --journal, the run to go on with")
     names = campaigns or tuple(CAMPAIGNS)
     unknown = [name for name in names if name not in CAMPAIGNS and ":" not in name]
     if unknown:
         known = ", ".join(CAMPAIGNS)
         raise click.BadParameter(f"{unknown[0]!r}; there are {known}", param_hint="--campaign")
     results = {name: Result(name) for name in names}
-    if resume and journal is not None:
-        earlier_seed, earlier = read_journal(journal)
-        if earlier_seed is not None and seed not in (None, earlier_seed):
-            raise click.UsageError(f"--seed is {seed}, and {journal} was begun with {earlier_seed}")
-        seed = earlier_seed if earlier_seed is not None else seed
-        for name in earlier.keys() & results.keys():
-            results[name].progress = earlier[name]
+    if resume:
+        if journal is None:
+            raise click.UsageError("--resume needs --journal, the run to go on with")
+        earlier = read_journal(journal, results)
+        if earlier is not None and seed not in (None, earlier):
+            raise click.UsageError(f"--seed is {seed}, and {journal} was begun with {earlier}")
+        seed = seed if earlier is None else earlier
     if seed is None:
         seed = int(datetime.date.today().strftime("%Y%m%d"))
     click.echo(f"seed {seed}")
@@ -141,7 +136,7 @@ def _repeat(text: str, memory: int) -> int:
         ) from None
     outcome = run_alone(name, case, memory)
     if outcome.failed:
-        click.echo(str(Report(name, outcome, repeat_line(name, case))))
+        click.echo(report(name, outcome, repeat_line(name, case)))
         return 1
     click.echo(f"{name}: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     return 0
@@ -152,73 +147,31 @@ def _run(plan: Plan, results: list[Result], journal: Journal, minimise: float) -
     signal.signal(signal.SIGTERM, _interrupt)
     end = time.monotonic() + plan.seconds
     interrupted = False
-    reports: list[Report] = []
+    reports: dict[str, list[str]] = {}
     try:
-        with _watching() as watch:
-            for number, result in enumerate(results):
-                share = max(0.0, end - time.monotonic()) / (len(results) - number)
-                CampaignRun(plan, share, result, journal, watch).run()
+        for number, result in enumerate(results):
+            share = max(0.0, end - time.monotonic()) / (len(results) - number)
+            CampaignRun(plan, share, result, journal, click.echo).run()
         for result in results:
-            reports += reports_of(result, plan, minimise, click.echo)
+            reports[result.name] = reports_of(result, plan, minimise, click.echo)
     except KeyboardInterrupt:
         interrupted = True
         click.echo("interrupted")
-        reported = {report.campaign for report in reports}
-        for result in results:
-            if result.name not in reported:
-                reports += reports_of(result, plan, 0, click.echo)
     finally:
         journal.close()
-    lines = [line for result in results for line in summary(result)]
-    for told in (*reports, *lines):
-        click.echo(str(told))
-    if any(result.progress.failures for result in results):
+    for result in results:
+        for told in reports.get(result.name) or reports_of(result, plan, 0, click.echo):
+            click.echo(told)
+    for result in results:
+        for told in summary(result):
+            click.echo(told)
+    if any(result.failures for result in results):
         return 1
     return 130 if interrupted else 0
 
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _watching() -> Iterator[Watch]:
-    """A progress bar on a terminal, and a line now and then elsewhere."""
-    console = Console()
-    if not console.is_terminal:
-        yield _PlainWatch()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def watch(result: Result, until: float) -> None:
-            left = max(0.0, until - time.time())
-            if result.name not in tasks:
-                tasks[result.name] = bar.add_task(result.name, total=left)
-            task, progress = tasks[result.name], result.progress
-            said = f"{result.name}: {progress.total} cases, {len(progress.failures)} failed"
-            total = bar.tasks[task].total or 0.0
-            bar.update(task, completed=total - left, description=said)
-
-        yield watch
-
-
-class _PlainWatch:
-    def __init__(self) -> None:
-        self._next = time.monotonic() + _PLAIN_SECONDS
-        self._told = 0
-
-    def __call__(self, result: Result, until: float) -> None:
-        failures = result.progress.failures
-        for found in failures[self._told :]:
-            click.echo(f"{result.name}: {found.outcome.kind}: {found.outcome.headline}")
-        self._told = len(failures)
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _PLAIN_SECONDS
-        left = max(0.0, until - time.time())
-        click.echo(f"{result.name}: {result.progress.total} cases, {left:.0f} s left")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What every campaign of the fuzzer offers: cases by seed, a run, and smaller cases."""
+"""What every campaign of the fuzzer offers: cases by seed, a run, and simpler cases."""
 
-import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -26,7 +25,7 @@ CAMPAIGNS = {
 }
 
 
-class Failure(Exception):
+class Failure(AssertionError):
     """The library broke a promise; the message says which one, and shows both values."""
 
 
@@ -62,14 +61,20 @@ def load(where: str) -> Campaign:
     return cast(Campaign, getattr(import_module(module), name)())
 
 
-def block_cases(campaign: Campaign, seed: int, block: int, first: int = 0) -> Iterator[Case]:
-    """The cases of a block from number `first` on."""
-    rng = random.Random(f"{seed} {campaign.name} {block}")
-    return itertools.islice(campaign.cases(rng), first, BLOCK)
-
-
-def simpler_in(case: Case, **plain: Any) -> Iterator[Case]:
-    """The case with one of its values replaced by a plain one."""
-    for name, value in plain.items():
-        if case[name] != value:
-            yield case | {name: value}
+def simpler(
+    case: Case, changes: Iterable[Case] = (), *, sizes: Iterable[str] = (), lists: Iterable[str] = ()
+) -> Iterator[Case]:  # fmt: skip
+    """The case with one item of a list alone or left out, with one change, or a smaller size."""
+    for name in lists:
+        items = case[name]
+        fewer = [[one] for one in items]
+        fewer += [items[:index] + items[index + 1 :] for index in range(len(items))]
+        if len(items) > 1:
+            yield from (case | {name: some} for some in fewer)
+    for change in changes:
+        if any(case[name] != value for name, value in change.items()):
+            yield case | change
+    for name in sizes:
+        for less in (1, case[name] // 2, case[name] - 1):
+            if 0 < less < case[name]:
+                yield case | {name: less}

@@ -18,7 +18,7 @@ from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
 from tests.support.processes import is_running, tree_first
 
-from .campaign import Case, Failure, Skipped
+from .campaign import Case, Failure, Skipped, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -90,23 +90,16 @@ class Kills:
             _check_files(home, [one.shape for one in started if "saved in" in one.printed], killed)
             _check_resumption(home, case["tuners"][0]["shape"])
 
-    def smaller(self, case: Case) -> Iterator[Case]:
+    def smaller(self, case: Case):
         """One tuner alone, then fewer, then simpler moments."""
-        tuners = case["tuners"]
-        if len(tuners) > 1:
-            fewer = [[one] for one in tuners]
-            fewer += [tuners[:number] + tuners[number + 1 :] for number in range(len(tuners))]
-            yield from (case | {"tuners": some} for some in fewer)
-        if case["together"]:
-            yield case | {"together": False}
-        for number, one in enumerate(tuners):
-            for change in (
-                {"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"},
-                {"delay": round(one["delay"], 1)}, {"delay": round(one["delay"], 2)},
-            ):  # fmt: skip
-                if one | change != one:
-                    changed = [*tuners[:number], one | change, *tuners[number + 1 :]]
-                    yield case | {"tuners": changed}
+        yield from simpler(case, [{"together": False}], lists=["tuners"])
+        for number, one in enumerate(case["tuners"]):
+            delays = [{"delay": round(one["delay"], digits)} for digits in (1, 2)]
+            plain = [{"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"}]
+            for other in simpler(one, plain + delays):
+                others = list(case["tuners"])
+                others[number] = other
+                yield case | {"tuners": others}
 
 
 def _start(home: Path, shape: str, budget: float) -> _Tuner:
