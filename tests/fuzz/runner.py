@@ -2,11 +2,11 @@
 
 import contextlib
 import json
+import os
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,28 +23,16 @@ _MOST_MINIMISED = 5
 #: Seconds between two lines about the progress.
 _TELL_SECONDS = 30.0
 
-Tell = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Plan:
     """What to run."""
 
     seed: int
-    seconds: float  # of all campaigns together, without making failures smaller
-    cases: int | None = None  # most cases of each campaign
-    jobs: int = 1  # worker processes
-    memory: int = 0  # bytes of address space of a worker; 0 for no limit
-    block: int | None = None  # run this block of cases alone
-
-
-@dataclass(frozen=True)
-class Found:
-    """A case that failed, how, and the block that it was drawn in; {} if it is none's fault."""
-
-    case: Case
-    outcome: Outcome
-    block: int
+    cases: int | None  # most cases of each campaign
+    jobs: int  # worker processes
+    memory: int  # bytes of address space of a worker; 0 for no limit
+    block: int | None  # run this block of cases alone
 
 
 @dataclass
@@ -55,17 +43,18 @@ class Result:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by device and status
     #: The next case of each block that was begun; `BLOCK` where it is complete.
     positions: dict[int, int] = field(default_factory=dict)
-    failures: list[Found] = field(default_factory=list)
+    #: Case, outcome and block of each failure; the case is {} if drawing cases failed.
+    failures: list[tuple[Case, Outcome, int]] = field(default_factory=list)
     unavailable: str = ""
 
-    def add(self, block: int, index: int, device: str, outcome: Outcome, case: Case) -> None:
+    def add(self, block, index, device, outcome, case):
         """Count a case."""
         self.counts[device, outcome.status] += 1
         self.positions[block] = index + 1
         if outcome.failed:
-            self.failures.append(Found(case, outcome, block))
+            self.failures.append((case, outcome, block))
 
-    def starts(self) -> Iterator[tuple[int, int]]:
+    def starts(self):
         """Blocks to work on with the first case of each: those left unfinished, then new ones."""
         block = 0
         while True:
@@ -81,28 +70,24 @@ class Journal:
     The first line has the seed, each other one a case: how it ended, and what it was if it failed.
     """
 
-    def __init__(self, path: Path | None, seed: int, *, append: bool) -> None:
-        self._file = None
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            before = path.read_text(encoding="utf-8") if append and path.exists() else ""
-            self._file = path.open("a" if before else "w", encoding="utf-8")
-            if not before:
-                self.write({"seed": seed})
-            elif not before.endswith("\n"):  # a line that was cut off
-                self._file.write("\n")
+    def __init__(self, path, seed, *, append):
+        path = path or Path(os.devnull)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_text(encoding="utf-8") if append and path.exists() else ""
+        self._file = path.open("a" if before else "w", encoding="utf-8", buffering=1)
+        if not before:
+            self.write({"seed": seed})
+        elif not before.endswith("\n"):  # a line that was cut off
+            self._file.write("\n")
 
-    def write(self, entry: Case) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+    def write(self, entry):
+        self._file.write(json.dumps(entry) + "\n")
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    def close(self):
+        self._file.close()
 
 
-def read_journal(path: Path, results: dict[str, Result]) -> int | None:
+def read_journal(path, results):
     """Add what a journal has to the results of its campaigns; the seed, if it has one."""
     seed = None
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -112,18 +97,16 @@ def read_journal(path: Path, results: dict[str, Result]) -> int | None:
             continue  # cut off
         seed = entry.get("seed", seed)
         if entry.get("campaign") in results:
-            outcome = Outcome(*entry["outcome"])
             place = entry["block"], entry["index"], entry["device"]
+            outcome = Outcome(*entry["outcome"])
             results[entry["campaign"]].add(*place, outcome, entry.get("case", {}))
     return seed
 
 
 class CampaignRun:
-    """One campaign on a pool of workers, for `seconds`."""
+    """One campaign on a pool of workers, for so many seconds."""
 
-    def __init__(
-        self, plan: Plan, seconds: float, result: Result, journal: Journal, tell: Tell
-    ) -> None:
+    def __init__(self, plan, seconds, result, journal, tell):
         self._plan, self._result, self._journal, self._tell = plan, result, journal, tell
         self._starts = result.starts() if plan.block is None else iter([(plan.block, 0)])
         self._until = time.monotonic() + seconds
@@ -131,7 +114,7 @@ class CampaignRun:
         self._over = False
         self._lock = threading.Lock()
 
-    def run(self) -> None:
+    def run(self):
         """Keep all workers busy until the budget is spent."""
         workers = [Worker(self._result.name, self._plan.memory) for _ in range(self._plan.jobs)]
         with ThreadPoolExecutor(len(workers)) as pool:
@@ -149,7 +132,7 @@ class CampaignRun:
         for future in futures:
             future.result()
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker):
         """Run block after block."""
         with contextlib.closing(worker):
             while (start := self._next_block()) is not None:
@@ -161,21 +144,23 @@ class CampaignRun:
                     self._over = True
                     return
                 except Died as death:
-                    self._fail_to_draw(Found({}, death.outcome, block))
+                    with self._lock:
+                        if not self._over:
+                            self._result.failures.append(({}, death.outcome, block))
+                        self._over = True
                     return
                 for index in range(first, BLOCK):
                     if not self._takes_one():
                         return
-                    outcome = worker.run(cases[index])
-                    self._record(block, index, cases[index], outcome)
+                    self._record(block, index, cases[index], worker.run(cases[index]))
                 if worker.held > _MOST_MEMORY:
                     worker.close()
 
-    def _next_block(self) -> tuple[int, int] | None:
+    def _next_block(self):
         with self._lock:
             return None if self._spent() else next(self._starts, None)
 
-    def _takes_one(self) -> bool:
+    def _takes_one(self):
         """Whether there is budget for one more case, which is then begun."""
         with self._lock:
             if self._spent():
@@ -183,33 +168,27 @@ class CampaignRun:
             self._begun += 1
             return True
 
-    def _spent(self) -> bool:
+    def _spent(self):
         has_enough = self._plan.cases is not None and self._begun >= self._plan.cases
         has_failed = len(self._result.failures) >= _MOST_FAILURES
         return self._over or has_enough or has_failed or time.monotonic() >= self._until
 
-    def _record(self, block: int, index: int, case: Case, outcome: Outcome) -> None:
-        device = str(case.get("device", ""))
+    def _record(self, block, index, case, outcome):
+        name, device = self._result.name, str(case.get("device", ""))
+        entry = {"campaign": name, "block": block, "index": index, "device": device}
+        entry["outcome"] = (outcome.status, outcome.kind, outcome.message)
+        if outcome.failed:
+            entry["case"] = case
         with self._lock:
             if self._over and outcome.failed:
                 return  # its process was ended
             self._result.add(block, index, device, outcome, case)
-            entry = {"campaign": self._result.name, "block": block, "index": index}
-            entry |= {"device": device, "outcome": (outcome.status, outcome.kind, outcome.message)}
-            self._journal.write(entry | {"case": case} if outcome.failed else entry)
+            self._journal.write(entry)
             if outcome.failed:
-                self._tell(f"{self._result.name}: {outcome.kind}: {outcome.headline}")
-
-    def _fail_to_draw(self, found: Found) -> None:
-        with self._lock:
-            if not self._over:
-                self._over = True
-                self._result.failures.append(found)
+                self._tell(f"{name}: {outcome.kind}: {outcome.headline}")
 
 
-def minimised(
-    where: str, case: Case, outcome: Outcome, until: float, memory: int
-) -> tuple[Case, Outcome]:
+def minimised(where, case, outcome, until, memory):
     """The smallest case found until then that fails in the same way, and its outcome.
 
     It is run once more alone; the case itself is returned if that does not fail.
@@ -234,33 +213,33 @@ def minimised(
     return case, outcome
 
 
-def repeat_line(campaign: str, case: Case) -> str:
+def repeat_line(campaign, case):
     """A line for the shell that runs one case."""
     text = json.dumps({"campaign": campaign, **case}).replace("'", "\\u0027")
     return f"python -m tests.fuzz --case '{text}'"
 
 
-def report(campaign: str, outcome: Outcome, repeat: str, remark: str = "") -> str:
+def report(campaign, outcome, repeat, remark=""):
     """A failure as it is shown, with the line that repeats it."""
     lines = [f"FAILED {campaign}: {outcome.kind}", outcome.message, remark, f"  {repeat}"]
     return "\n".join(filter(None, lines))
 
 
-def reports_of(result: Result, plan: Plan, seconds: float, tell: Tell) -> list[str]:
+def reports_of(result, plan, seconds, tell):
     """The failures of a campaign, one of each sort made smaller, for as many seconds each."""
-    reports: dict[tuple[str, str], str] = {}
-    for found in result.failures:
-        outcome = found.outcome
+    reports = {}
+    for case, outcome, block in result.failures:
         sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
         if sort not in reports:
             wants_smaller = len(reports) < _MOST_MINIMISED
-            reports[sort] = _report(result.name, plan, found, seconds * wants_smaller, tell)
+            failure = case, outcome, block
+            reports[sort] = _report(result.name, plan, failure, seconds * wants_smaller, tell)
     return list(reports.values())
 
 
-def _report(name: str, plan: Plan, found: Found, seconds: float, tell: Tell) -> str:
-    case, outcome = found.case, found.outcome
-    of_block = f"python -m tests.fuzz --seed {plan.seed} --campaign {name} --block {found.block}"
+def _report(name, plan, failure, seconds, tell):
+    case, outcome, block = failure
+    of_block = f"python -m tests.fuzz --seed {plan.seed} --campaign {name} --block {block}"
     if not case:
         return report(name, outcome, of_block)
     line = repeat_line(name, case)
@@ -275,7 +254,7 @@ def _report(name: str, plan: Plan, found: Found, seconds: float, tell: Tell) -> 
     return report(name, why, repeat_line(name, small))
 
 
-def summary(result: Result) -> list[str]:
+def summary(result):
     """The totals of a campaign, a line for each device."""
     if result.unavailable:
         return [f"{result.name}: no cases: {result.unavailable}"]

@@ -1,6 +1,6 @@
 """Processes that draw and run cases, so that a crash or a hang ends no more than a process.
 
-`Worker` is the parent's side; `python -m tests.fuzz.worker` is what it starts.
+`Worker` is the parent's side, `work` what the process does.
 """
 
 import contextlib
@@ -10,17 +10,17 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from .campaign import BLOCK, Campaign, Case, Skipped, load
+from .campaign import BLOCK, Case, Skipped, load
 
 #: Importing the library and opening its devices may take so long on a busy machine; so may the
 #: drawing of a block of cases.
@@ -51,11 +51,10 @@ class Outcome:
 
 
 class Died(Exception):
-    """A worker process ended, or had to be ended; its argument is the outcome of what it did."""
+    """A worker process ended, or had to be ended; the outcome of what it did."""
 
-    @property
-    def outcome(self) -> Outcome:
-        return self.args[0]
+    def __init__(self, kind: str, message: str) -> None:
+        self.outcome = Outcome("failed", kind, message)
 
 
 class Worker:
@@ -63,7 +62,7 @@ class Worker:
 
     def __init__(self, where: str, memory: int = 0) -> None:
         self._where, self._memory = where, memory
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
         self.held = 0  # bytes that the process held after the last case
 
     def cases(self, seed: int, block: int) -> list[Case]:
@@ -79,10 +78,9 @@ class Worker:
             _, outcome, self.held = self._ask(case, None)
         except Died as death:
             return death.outcome
-        found = Outcome(*outcome)
-        if found.failed:
+        if outcome.failed:
             self.close()
-        return found
+        return outcome
 
     def close(self) -> None:
         """End the process and what it has started; the next case has a new one."""
@@ -90,25 +88,25 @@ class Worker:
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
             process.wait()
 
-    def _start(self) -> None:
+    def _start(self):
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
         self._pipe, theirs = multiprocessing.Pipe()
         arguments = (self._where, str(self._memory), str(theirs.fileno()))
+        start = "import sys; from tests.fuzz.worker import work; work(*sys.argv[1:])"
         # One thread a worker: the workers share the cores.
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         # A session of its own: its children end with it, and Ctrl-C reaches the parent alone.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker", *arguments],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
-            pass_fds=[theirs.fileno()], env=dict.fromkeys(threads, "1") | os.environ,
+            [sys.executable, "-c", start, *arguments], stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, start_new_session=True, pass_fds=[theirs.fileno()],
+            env=dict.fromkeys(threads, "1") | os.environ,
         )  # fmt: skip
         theirs.close()
         self._seconds = self._answer(_START_SECONDS)[1]
 
-    def _ask(self, request: Any, seconds: float | None) -> tuple[Any, ...]:
+    def _ask(self, request, seconds):
         """The answer within so many seconds; None for those of a case."""
         if self._process is None:
             self._start()
@@ -116,28 +114,27 @@ class Worker:
             self._pipe.send(request)
         return self._answer(seconds or self._seconds)
 
-    def _answer(self, seconds: float) -> tuple[Any, ...]:
+    def _answer(self, seconds):
         process = self._process
         try:
-            answer = self._pipe.recv() if self._pipe.poll(seconds) else None
+            answer = ("hang", "")
+            if self._pipe.poll(seconds):
+                answer = self._pipe.recv()
         except (EOFError, OSError):
-            kind = "exit"
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(10) if process is not None else 0
-                kind = f"crash {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-            found = Outcome("failed", kind, "the process ended" + self._last_words())
-        else:
-            if answer is None:
-                message = f"no end after {seconds:g} s" + self._last_words()
-                found = Outcome("failed", "hang", message)
-            elif answer[0] == "broken":
-                found = Outcome("failed", "broken campaign", answer[1])
-            else:
-                return answer
+            answer = ("crash", "")
+        if answer[0] not in ("hang", "crash", "broken"):
+            return answer
+        kind, message = {"broken": "broken campaign"}.get(answer[0], answer[0]), answer[1]
+        if kind == "hang":
+            message = f"no end after {seconds:g} s" + self._last_words()
+        elif kind == "crash":
+            code = process.wait()
+            kind = f"crash {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+            message = "the process ended" + self._last_words()
         self.close()
-        raise Died(found)
+        raise Died(kind, message)
 
-    def _last_words(self) -> str:
+    def _last_words(self):
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
         return f"; it printed:\n{text[-_LAST_WORDS:]}" if text else ""
@@ -152,15 +149,13 @@ def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:
 def resident_bytes() -> int:
     """Bytes of this process in memory; where the system does not say, the most there ever were."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
-        import resource
-
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _outcome_of(campaign: Campaign, case: Case) -> Outcome:
+def _outcome_of(campaign, case):
     """Run a case here; every exception becomes an outcome."""
     try:
         return Outcome(campaign.run(case) or "passed")
@@ -172,46 +167,37 @@ def _outcome_of(campaign: Campaign, case: Case) -> Outcome:
         return Outcome("failed", type(error).__name__, traceback.format_exc(-_FRAMES).strip())
 
 
-def _drawn(campaign: Campaign, seed: int, block: int) -> tuple[str, Any]:
-    """The cases of a block, as JSON gives them back."""
-    rng = random.Random(f"{seed} {campaign.name} {block}")
-    try:
-        return "cases", json.loads(json.dumps(list(itertools.islice(campaign.cases(rng), BLOCK))))
-    except Skipped as reason:
-        return "unavailable", str(reason)
-    except Exception:
-        return "broken", traceback.format_exc(-_FRAMES)
-
-
-def _serve(pipe: Connection, where: str) -> None:
-    """Say how long a case may take; then answer to seeds with blocks, and to cases with outcomes."""
-    try:
-        campaign = load(where)
-    except Exception:
-        pipe.send(("broken", traceback.format_exc(-_FRAMES)))
-        return
-    pipe.send(("ready", campaign.seconds_per_case))
+def _answers(pipe, where):
+    """Say how long a case may take; then answer seeds with blocks, and cases with outcomes."""
+    campaign = load(where)
+    yield "ready", campaign.seconds_per_case
     while True:
         request = pipe.recv()
         if isinstance(request, dict):
-            outcome = _outcome_of(campaign, request)
-            pipe.send(("outcome", astuple(outcome), resident_bytes()))
-        else:
-            pipe.send(_drawn(campaign, *request))
+            yield "outcome", _outcome_of(campaign, request), resident_bytes()
+            continue
+        seed, block = request
+        rng = random.Random(f"{seed} {campaign.name} {block}")
+        try:
+            cases = list(itertools.islice(campaign.cases(rng), BLOCK))
+            yield "cases", json.loads(json.dumps(cases))  # as they are repeated
+        except Skipped as reason:
+            yield "unavailable", str(reason)
 
 
-def _main(where: str, memory: str, descriptor: str) -> None:
+def work(where: str, memory: str, descriptor: str) -> None:
+    """Serve the parent at the other end of a pipe, until it closes that."""
     os.set_inheritable(int(descriptor), False)
+    pipe = Connection(int(descriptor))
     faulthandler.enable(sys.__stderr__)
-    if int(memory):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
-    with contextlib.suppress(EOFError, OSError):
-        _serve(Connection(int(descriptor)), where)
+    try:
+        if int(memory):
+            resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+        for answer in _answers(pipe, where):
+            pipe.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+    except Exception:
+        pipe.send(("broken", traceback.format_exc(-_FRAMES)))
     # Drivers crash at the end of a process that still has work; nobody asked for that here.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
