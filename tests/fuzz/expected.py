@@ -26,8 +26,7 @@ This module adds what other inputs need:
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -57,80 +56,66 @@ class Wanted(Expected):
     told: np.ndarray
 
 
-@dataclass(frozen=True)
-class Scalars:
-    """The numbers and names of a product, as `pyclgemm.gemm` takes them."""
-
-    alpha: complex = 1.0
-    beta: complex | None = None
-    trans_a: str = "N"
-    trans_b: str = "N"
-    activation: str | None = None
-    precision: str | None = None
-
-
 class _Magnitudes:
     """Absolute values of all that a result is made of."""
 
-    def __init__(self, a: Any, b: Any, c: Any, bias: Any, scalars: Scalars) -> None:
+    def __init__(self, a, b, c, bias, alpha, beta):
         wide = np.complex128 if a.dtype.name in COMPLEX_DTYPES else np.float64
-        left, right = transposed(a, scalars.trans_a), transposed(b, scalars.trans_b)
-        if scalars.alpha == 0:
-            left, right = left[:, :0], right[:0]
-        shape = len(left), right.shape[1]
-        addend = c if c is not None and scalars.beta else np.zeros(shape)
+        if alpha == 0:
+            a, b = a[:, :0], b[:0]
+        shape = len(a), b.shape[1]
+        addend = c if c is not None and beta else np.zeros(shape)
         offset = np.zeros(shape[1]) if bias is None else bias
-        self.arrays = [abs(one.astype(wide)) for one in (left, right, addend, offset)]
-        self.numbers = [abs(scalars.alpha), abs(scalars.beta or 0.0)]
+        self.arrays = [abs(one.astype(wide)) for one in (a, b, addend, offset)]
+        self.numbers = [abs(alpha), abs(beta or 0.0)]
 
-    def sums(self, *, finite: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def sums(self, *, finite=False):
         """``|A| |B|``, and the whole sum; of finite parts alone if that is wanted."""
         left, right, addend, offset = self.arrays
         alpha, beta = self.numbers
         if finite:
-            left, right, addend, offset = (
-                np.where(np.isfinite(one), one, 0.0) for one in self.arrays
-            )
+            parts = [np.where(np.isfinite(one), one, 0.0) for one in self.arrays]
+            left, right, addend, offset = parts
             alpha, beta = (one if math.isfinite(one) else 1.0 for one in self.numbers)
         products = left @ right
         return products, alpha * products + beta * addend + offset
 
-    def infinite(self) -> np.ndarray:
+    def infinite(self):
         """Elements that depend on a NaN or an infinity."""
         left, right, addend, offset = (~np.isfinite(one) for one in self.arrays)
-        found: np.ndarray = left.any(1, keepdims=True) | right.any(0, keepdims=True)
-        return found | addend | offset | (not all(map(math.isfinite, self.numbers)))
+        found = left.any(1, keepdims=True) | right.any(0, keepdims=True) | addend | offset
+        return found | (not all(map(math.isfinite, self.numbers)))
 
 
-def wanted_product(
-    a: np.ndarray, b: np.ndarray, c: Any, bias: Any, scalars: Scalars, result: str
-) -> Wanted:
-    """The result of one product of arrays as they are stored; `result` is its element type."""
+def wanted_product(a, b, c, bias, result, *, trans_a="N", trans_b="N", **options):
+    """The result of one product of arrays as they are stored; `result` is its element type.
+
+    The options are those of `expected_gemm`: alpha, beta, activation, precision.
+    """
+    a, b = transposed(a, trans_a), transposed(b, trans_b)
     with np.errstate(all="ignore"):
-        reference = expected_gemm(a, b, c, bias=bias, result=result, **asdict(scalars))
+        reference = expected_gemm(a, b, c, bias=bias, result=result, **options)
         if a.dtype.name == "int8":
             told = np.ones(reference.value.shape, bool)
             return Wanted(reference.value, reference.bound, told)
-        return _with_limits(reference, a, b, c, bias, scalars, result)
+        return _with_limits(reference, a, b, c, bias, result, **options)
 
 
 def _with_limits(
-    reference: Expected, a: np.ndarray, b: np.ndarray, c: Any, bias: Any, scalars: Scalars,
-    result: str,
-) -> Wanted:  # fmt: skip
+    reference, a, b, c, bias, result, *, alpha=1.0, beta=None, activation=None, precision=None
+):
     value = reference.value
     is_complex = a.dtype.name in COMPLEX_DTYPES
-    arithmetic = arithmetic_of(a.dtype.name, scalars.precision)
-    stored = ml_dtypes.finfo(result)
-    magnitudes = _Magnitudes(a, b, c, bias, scalars)
+    arithmetic, stored = arithmetic_of(a.dtype.name, precision), ml_dtypes.finfo(result)
+    magnitudes = _Magnitudes(a, b, c, bias, alpha, beta)
     left, right, addend, _ = magnitudes.arrays
-    alpha, beta = magnitudes.numbers
     products, whole = magnitudes.sums()
 
     depth = left.shape[1] * (2 if is_complex else 1)
     rows, columns = left.sum(1, keepdims=True), right.sum(0, keepdims=True)
-    slope = 1.13 if scalars.activation else 1.0
-    flushed = alpha * (rows + columns + 2 * depth) + products + addend + alpha + beta + 4
+    slope = 1.13 if activation else 1.0
+    flushed = abs(alpha) * (rows + columns + 2 * depth) + products + addend
+    flushed += sum(magnitudes.numbers) + 4
     bound = reference.bound + 2 * slope * float(arithmetic.tiny) * flushed
 
     largest = 0.25 * float(arithmetic.max)
@@ -141,28 +126,26 @@ def _with_limits(
         # Finite parts that overflow could change an infinity to NaN.
         finite_products, finite_whole = magnitudes.sums(finite=True)
         infinite = magnitudes.infinite() & (finite_products < largest) & (finite_whole < largest)
-        if scalars.activation not in _KEEPS_INFINITIES:
+        if activation not in _KEEPS_INFINITIES:
             # What is NaN before the activation stays so.
-            before = asdict(scalars) | {"activation": None}
-            infinite &= np.isnan(expected_gemm(a, b, c, bias=bias, **before).value)
-            infinite &= np.isnan(value)
+            before = expected_gemm(a, b, c, bias=bias, alpha=alpha, beta=beta, precision=precision)
+            infinite &= np.isnan(before.value) & np.isnan(value)
         told = fits | (infinite & ~np.isfinite(value))
     # The name of a precision begins with what operands are rounded to.
-    most = _LARGEST_OPERANDS.get((scalars.precision or "").split("_")[0], math.inf)
+    most = _LARGEST_OPERANDS.get((precision or "").split("_")[0], math.inf)
     told = told & ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
 
-    if scalars.activation in _KEEPS_INFINITIES and scalars.precision in (None, "F16_F16_F16"):
-        digits = 2.0 ** (arithmetic.nmant + 1)
-        read = (a, b, bias, c if scalars.beta else None)
-        numbers = np.array([scalars.alpha, scalars.beta or 0])
-        whole_numbers = not numbers.imag.any() and all(map(_are_integers, (*read, numbers)))
-        exact = fits & (whole < digits) & whole_numbers
+    if activation in _KEEPS_INFINITIES and precision in (None, "F16_F16_F16"):
+        numbers = np.array([alpha, beta or 0])
+        read = (a, b, bias, numbers, c if beta else None)
+        is_exact = not numbers.imag.any() and all(map(_are_integers, read))
+        exact = fits & (whole < 2.0 ** (arithmetic.nmant + 1)) & is_exact
         rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
         bound = np.where(exact, rounded * abs(value), bound)
     return Wanted(value, bound, told)
 
 
-def _are_integers(array: np.ndarray | None) -> bool:
+def _are_integers(array):
     if array is None:
         return True
     wide = array.astype(np.complex128)

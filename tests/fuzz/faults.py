@@ -33,15 +33,11 @@ import pyopencl as cl
 from pyclgemm.selection.database import load_database
 
 from .calls import CALLS, FACTORS, make_call
-from .campaign import Case, Failure, Skipped, simpler
+from .campaign import Failure, Skipped, simpler
 from .devices import context_of, device_of, device_texts, new_queue
 
 #: Seconds after which a call is taken to wait for ever.
 _DEADLOCK = 30.0
-
-#: What was done before the call that fails, and how many faults a case then injects. "warm": it
-#: ran before. "prepare": its kernels are built. "build": the context is new.
-_STATES = {"warm": 60, "prepare": 20, "build": 4}
 
 _LAUNCH = (
     "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "INVALID_WORK_GROUP_SIZE", "INVALID_KERNEL_ARGS",
@@ -49,31 +45,30 @@ _LAUNCH = (
 )  # fmt: skip
 _ARGUMENT = ("INVALID_ARG_VALUE", "OUT_OF_RESOURCES", "INVALID_MEM_OBJECT")
 _ALLOCATE = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
-#: What each kind of fault raises, in each state in which it can come.
-_RAISED: dict[str, dict[str, tuple[str, ...]]] = {
-    "warm": {
-        "line": ("interrupt", "error"), "signal": ("interrupt",), "late": ("interrupt",),
-        "launch": _LAUNCH, "argument": _ARGUMENT, "allocate": _ALLOCATE,
-    },
-    "prepare": {
-        "line": ("interrupt", "error"), "signal": ("interrupt",), "late": ("interrupt",),
-        "launch": _LAUNCH[:3], "argument": _ARGUMENT[:2], "allocate": _ALLOCATE[:2],
-        "kernel": ("INVALID_KERNEL_NAME", "OUT_OF_HOST_MEMORY"),
-    },
-    "build": {
-        "line": ("interrupt",), "signal": ("interrupt",),
-        "build": ("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"),
-        "disk": ("ENOSPC", "EACCES", "EROFS", "EIO"),
-    },
-}  # fmt: skip
-#: Faults of each state: a kind, and what it raises.
+_ANYWHERE = [("line", "interrupt"), ("signal", "interrupt")]
+_IN_PYTHON = [*_ANYWHERE, ("line", "error"), ("late", "interrupt")]
+
+
+def _each(**raised):
+    return [(kind, one) for kind, some in raised.items() for one in some]
+
+
+#: Faults by what was done before the call that fails: a kind, and what it raises. "warm": it ran
+#: before. "prepare": its kernels are built. "build": the context is new.
 FAULTS = {
-    state: [(kind, one) for kind, some in kinds.items() for one in some]
-    for state, kinds in _RAISED.items()
+    "warm": _IN_PYTHON + _each(launch=_LAUNCH, argument=_ARGUMENT, allocate=_ALLOCATE),
+    "prepare": _IN_PYTHON
+    + _each(launch=_LAUNCH[:3], argument=_ARGUMENT[:2], allocate=_ALLOCATE[:2])
+    + _each(kernel=("INVALID_KERNEL_NAME", "OUT_OF_HOST_MEMORY")),
+    "build": _ANYWHERE
+    + _each(build=("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"))
+    + _each(disk=("ENOSPC", "EACCES", "EROFS", "EIO")),
 }
+#: How many faults a case injects, by state.
+_COUNTS = {"warm": 60, "prepare": 20, "build": 4}
 
 #: Where pyopencl fails, by the kind of a fault, and the routine of OpenCL that it names.
-_PLACES: dict[str, tuple[Any, str, str]] = {
+_PLACES = {
     "launch": (cl, "enqueue_nd_range_kernel", "enqueue_nd_range_kernel"),
     "argument": (cl.Kernel, "set_arg", "set_arg"),
     "build": (cl.Program, "build", "build"),
@@ -93,63 +88,57 @@ class Faults:
     name = "faults"
     seconds_per_case = 300.0
 
-    def cases(self, rng: random.Random):
+    def cases(self, rng):
         """All calls, states and faults in a random order, again and again."""
         faults = [(state, *fault) for state, some in FAULTS.items() for fault in some]
         table = list(itertools.product(device_texts(), ("in", "out"), CALLS, faults))
         while True:
             rng.shuffle(table)
             for device, order, call, (state, fault, raised) in table:
-                count, stride = _STATES[state], 1
+                count, stride = _COUNTS[state], 1
                 if fault == "line":
                     is_new = state == "warm" and call in _ALWAYS_NEW
                     count, stride = _LINES["always new" if is_new else state]
+                # Lines that are far apart are others each time.
                 yield {
                     "device": device, "order": order, "call": call, "state": state,
                     "fault": fault, "raised": raised, "stride": stride, "count": count,
-                    # Lines that are far apart, from another one each time.
-                    "first": rng.randrange(stride),
-                    "finish": rng.random() < 0.5,
+                    "first": rng.randrange(stride), "finish": rng.random() < 0.5,
                     "seed": rng.randrange(2**31),
                 }  # fmt: skip
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Inject `count` faults, and hold the library to its promises after each."""
         device_of(case["device"])
         rng = random.Random(case["seed"])
         stage = _Stage(case)
         struck = 0
-        for number in itertools.islice(
-            itertools.count(case["first"], case["stride"]), case["count"]
-        ):
-            if stage.strike(number, rng):
+        for index in range(case["count"]):
+            if stage.strike(case["first"] + index * case["stride"], rng):
                 struck += 1
             elif case["fault"] != "signal":
                 break  # the call passes: there is no such opportunity
         if not struck:
             raise Skipped(f"{case['call']} has no opportunity for the fault {case['fault']!r}")
 
-    def smaller(self, case: Case):
+    def smaller(self, case):
         """Fewer faults; then a simpler queue and a simpler call."""
-        count = case["count"]
-        half = count // 2
-        changes: list[Case] = [{"order": "in"}, {"finish": True}, {"call": "gemm"}]
-        if count > 1:
-            later = {"count": count - half, "first": case["first"] + half * case["stride"]}
-            changes = [{"count": half}, later, *changes]
+        half = case["count"] // 2
+        later = {"count": case["count"] - half, "first": case["first"] + half * case["stride"]}
+        changes = [{"order": "in"}, {"finish": True}]
         if case["call"] != "gemm":
-            changes.append({"call": "gemm_c"})
-        return simpler(case, changes)
+            changes += [{"call": "gemm"}, {"call": "gemm_c"}]
+        return simpler(case, [{"count": half}, later, *changes] if half else changes)
 
 
 class _Stage:
     """The queue and the operands of a case, made anew as its state wants it."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         self._case = case
         self._call: Any = None
 
-    def strike(self, number: int, rng: random.Random) -> bool:
+    def strike(self, number, rng):
         """One fault and the calls after it; whether the fault struck."""
         case = self._case
         what = f"{case['call']}, {case['state']}, {case['fault']} {case['raised']} at {number}"
@@ -164,7 +153,7 @@ class _Stage:
         self._call_again(views, outs, f"{what} ({strike.struck})")
         return bool(strike.struck)
 
-    def _set_stage(self, view: int) -> None:
+    def _set_stage(self, view):
         case = self._case
         is_warm = case["state"] == "warm"
         if self._call is None or not is_warm:
@@ -177,7 +166,7 @@ class _Stage:
         if is_warm:
             self._call.check(*self._call.begin(view))
 
-    def _inject(self, strike: Any, rng: random.Random, view: int, outs: Any, what: str) -> None:
+    def _inject(self, strike, rng, view, outs, what):
         """Call with the fault; check what comes out."""
         raised: BaseException | None = None
         result = None
@@ -188,21 +177,19 @@ class _Stage:
                 result = self._call.call(view, outs)
         except BaseException as error:  # noqa: BLE001 - that is what is tested
             raised = error
+        what += f" ({strike.struck or 'no fault'})"
         if raised is None:
             injected = (self._case["fault"], self._case["raised"])
-            if strike.struck and injected == ("line", "interrupt"):
-                raise Failure(f"{what} ({strike.struck}): the interrupt was swallowed")
+            is_lost = strike.struck and injected == ("line", "interrupt")
+            assert not is_lost, f"{what}: the interrupt was swallowed"
             self._call.check(view, outs, result)  # the call passed
-        elif not strike.struck:
-            raise Failure(f"{what}: without a fault the call raised {raised!r}") from raised
-        elif not isinstance(raised, (_InjectedError, _InjectedInterrupt, pyclgemm.PyclgemmError)):
+        elif not strike.struck or not isinstance(raised, _ALLOWED):
             raise Failure(
-                f"{what} ({strike.struck}): the call raised {type(raised).__module__}."
-                f"{type(raised).__qualname__}: {raised}; the injected exception or one of "
-                "pyclgemm.errors is wanted"
+                f"{what}: the call raised {type(raised).__module__}.{type(raised).__qualname__}: "
+                f"{raised}; the injected exception or one of pyclgemm.errors is wanted"
             ) from raised
 
-    def _fault(self, strike: Any, rng: random.Random, view: int) -> AbstractContextManager[Any]:
+    def _fault(self, strike, rng, view):
         kind, raised = self._case["fault"], self._case["raised"]
         if kind == "line":
             return _at_line(strike, _InjectedInterrupt if raised == "interrupt" else _InjectedError)
@@ -215,7 +202,7 @@ class _Stage:
         owner, name, routine = _PLACES[kind]
         return _at_call(owner, name, strike, lambda: _cl_error(routine, raised))
 
-    def _duration(self, view: int) -> float:
+    def _duration(self, view):
         """About how long a call takes, for a signal in the middle of it."""
         if self._case["state"] != "warm":
             return {"prepare": 5e-3, "build": 0.2}[self._case["state"]]
@@ -223,11 +210,11 @@ class _Stage:
         self._call.begin(view)
         return 1.3 * (time.perf_counter() - start)
 
-    def _call_again(self, views: list[int], outs: Any, what: str) -> None:
+    def _call_again(self, views, outs, what):
         """Call again in another thread, as a lock that is still held shows only there."""
         found: list[BaseException] = []
 
-        def again() -> None:
+        def again():
             call, held = self._call, None
             try:
                 for view in views:
@@ -258,14 +245,17 @@ class _InjectedInterrupt(KeyboardInterrupt):
     """As Ctrl-C, but not from a terminal."""
 
 
+_ALLOWED = (_InjectedError, _InjectedInterrupt, pyclgemm.PyclgemmError)
+
+
 class _Strike:
     """Counts opportunities from 0; says at the right one that it is time, and where that was."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self._left = number
         self.struck = ""
 
-    def here(self, where: str) -> bool:
+    def here(self, where):
         """Whether the fault strikes at this opportunity."""
         self._left -= 1
         if self.struck or self._left >= 0:
@@ -278,7 +268,7 @@ _NONE = (("LOAD_CONST", None), ("DUP_TOP", None))
 
 
 @functools.cache
-def _exits_of_with(code: Any) -> frozenset[int]:
+def _exits_of_with(code):
     """Where the code of a function begins to leave a with statement, as offsets.
 
     Python hands out signals at calls, jumps backwards and the begin of functions alone, so none
@@ -300,17 +290,17 @@ _PACKAGE = str(Path(pyclgemm.__file__).parent) + os.sep
 
 
 @contextmanager
-def _at_line(strike: _Strike, make: Any):
+def _at_line(strike, make):
     """Raise at a line of the library that is about to run, in this thread."""
 
-    def at_event(frame: Any, event: str, _: Any) -> Any:
+    def at_event(frame, event, _):
         if event == "line" and frame.f_lasti not in _exits_of_with(frame.f_code):
             name = frame.f_code.co_filename
             if strike.here(f"{Path(name).name}:{frame.f_lineno}"):
                 raise make()
         return at_event
 
-    def at_call(frame: Any, event: str, _: Any) -> Any:
+    def at_call(frame, event, _):
         is_ours = frame.f_code.co_filename.startswith(_PACKAGE)
         return at_event if is_ours and not strike.struck else None
 
@@ -329,26 +319,26 @@ class _BySignal(AbstractContextManager[None]):
     generator would then be ended by whoever lets go of it.
     """
 
-    def __init__(self, strike: _Strike, seconds: float) -> None:
+    def __init__(self, strike, seconds):
         self._strike, self._seconds = strike, max(seconds, 1e-6)
         self._inside = True
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         signal.signal(signal.SIGALRM, self._handle)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._inside = False
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _handle(self, _: int, frame: Any) -> None:
+    def _handle(self, _, frame):
         if self._inside:
             place = frame and f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
             self._strike.here(f"a signal after {self._seconds * 1e6:.0f} us at {place}")
             raise _InjectedInterrupt
 
 
-def _cl_error(routine: str, status: str) -> cl.Error:
+def _cl_error(routine, status):
     """The exception that pyopencl raises for a status, which is given by name."""
     code = getattr(cl.status_code, status)
     kind = cl.LogicError if code <= cl.status_code.INVALID_VALUE else cl.RuntimeError
@@ -360,7 +350,7 @@ def _cl_error(routine: str, status: str) -> cl.Error:
 class _Striking:
     """A function, or a class whose instances can fail to be made; if `late`, after its work."""
 
-    def __init__(self, real: Any, name: str, strike: _Strike, make: Any, late: bool) -> None:
+    def __init__(self, real, name, strike, make, late):
         self._real, self._name, self._strike, self._make, self._late = (
             real,
             name,
@@ -369,7 +359,7 @@ class _Striking:
             late,
         )
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments, **options):
         struck = self._strike.here(self._name)
         if struck and not self._late:
             raise self._make()
@@ -378,17 +368,17 @@ class _Striking:
             raise self._make()
         return result
 
-    def __get__(self, instance: Any, _: Any = None) -> Any:
+    def __get__(self, instance, _=None):
         return functools.partial(self, instance)
 
-    def __instancecheck__(self, instance: Any) -> bool:
+    def __instancecheck__(self, instance):
         return isinstance(instance, self._real)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._real, name)
 
 
-def _at_call(owner: Any, name: str, strike: _Strike, make: Any, *, late: bool = False) -> Any:
+def _at_call(owner, name, strike, make, *, late=False):
     """Raise where a function or a class is called."""
     return patch.object(owner, name, _Striking(getattr(owner, name), name, strike, make, late))
 
@@ -406,20 +396,21 @@ _INSTALLED = tuple(
 
 
 @contextmanager
-def _at_disk(strike: _Strike, code: str):
+def _at_disk(strike, code):
     """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
     number = getattr(errno, code)
 
-    def replacing(name: str, real: Any) -> Any:
-        def replaced(*arguments: Any, **options: Any) -> Any:
+    def replacing(name, real):
+        def replaced(*arguments, **options):
             file = arguments[0] if arguments else "."
-            named = isinstance(file, (str, bytes, os.PathLike))
-            ours = not named or not os.path.abspath(os.fsdecode(file)).startswith(_INSTALLED)
-            if ours and strike.here(f"{name}({file!r})"):
-                if name == "close":
-                    real(*arguments)
-                raise OSError(number, os.strerror(number), *([os.fsdecode(file)] * named))
-            return real(*arguments, **options)
+            is_named = isinstance(file, (str, bytes, os.PathLike))
+            names = [os.fsdecode(file)] if is_named else []
+            is_installed = is_named and os.path.abspath(names[0]).startswith(_INSTALLED)
+            if is_installed or not strike.here(f"{name}({file!r})"):
+                return real(*arguments, **options)
+            if name == "close":
+                real(*arguments)
+            raise OSError(number, os.strerror(number), *names)
 
         return replaced
 

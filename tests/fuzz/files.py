@@ -46,7 +46,7 @@ from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
 from tests.support.facts import recorded
 
-from .campaign import Case, Failure, simpler
+from .campaign import Failure, simpler
 from .devices import context_of, device_of, device_texts, new_queue
 
 #: Seconds of this process that a file may cost; building a kernel takes its own time.
@@ -95,7 +95,7 @@ class Files:
     name = "files"
     seconds_per_case = 60.0
 
-    def cases(self, rng: random.Random):
+    def cases(self, rng):
         """Databases most of all; now and then what is no file at all."""
         while True:
             yield {
@@ -107,7 +107,7 @@ class Files:
                 "seed": rng.randrange(2**31),
             }
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Make the file, use it, and see what came of it."""
         device_of(case["device"])
         folder = Path(tempfile.mkdtemp(prefix="fuzz-files-"))
@@ -117,7 +117,7 @@ class Files:
             load_database.cache_clear()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def smaller(self, case: Case):
+    def smaller(self, case):
         """Without the product."""
         return simpler(case, [{"multiply": False}])
 
@@ -125,7 +125,7 @@ class Files:
 # Making files
 
 
-def _places(document: Any):
+def _places(document):
     """Every container of a document with each of its keys or indices."""
     if isinstance(document, (dict, list)):
         for key in list(document) if isinstance(document, dict) else range(len(document)):
@@ -133,7 +133,7 @@ def _places(document: Any):
             yield from _places(document[key])
 
 
-def _mutated(document: Any, rng: random.Random) -> Any:
+def _mutated(document, rng):
     """A copy of which a few values, keys or entries are others."""
     document = copy.deepcopy(document)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -162,7 +162,7 @@ def _mutated(document: Any, rng: random.Random) -> Any:
     return document
 
 
-def _hostile_text(document: Any, rng: random.Random, *, lines: bool) -> tuple[str, bytes]:
+def _hostile_text(document, rng, *, lines):
     """What was done to a document, and the bytes of the file."""
     how = rng.choice(("values",) * 3 + tuple(_TEXTS))
     if how == "values":
@@ -172,24 +172,24 @@ def _hostile_text(document: Any, rng: random.Random, *, lines: bool) -> tuple[st
     return how, data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
 
 
-def _flipped(data: bytes, rng: random.Random, times: int) -> bytes:
+def _flipped(data, rng, times):
     changed = bytearray(data)
     for _ in range(times):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
-def _spliced(text: str, rng: random.Random) -> str:
+def _spliced(text, rng):
     at = rng.randrange(len(text))
     return text[:at] + rng.choice(_STRINGS) + text[at + rng.choice((0, 1, 9)) :]
 
 
-def _number_in(text: str, rng: random.Random) -> int:
+def _number_in(text, rng):
     """Where a digit of the text stands."""
     return rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
 
 
-def _nested(text: str, rng: random.Random) -> str:
+def _nested(text, rng):
     depth = rng.choice((500, 5_000, 100_000))
     opened, closed = rng.choice((("[", "]"), ('{"a":', "}")))
     nested = opened * depth + "1" + closed * depth
@@ -197,12 +197,12 @@ def _nested(text: str, rng: random.Random) -> str:
     return rng.choice((nested, text[:at] + nested + text[at + 1 :]))
 
 
-def _with_digits(text: str, rng: random.Random) -> str:
+def _with_digits(text, rng):
     at = _number_in(text, rng)
     return text[:at] + "9" * rng.choice((20, 400, 5_000, 200_000)) + text[at:]
 
 
-def _with_a_key_twice(text: str, rng: random.Random) -> str:
+def _with_a_key_twice(text, rng):
     key = rng.choice(re.findall(r'"(\w+)": ', text) or ["path"])
     value = json.dumps(rng.choice(_NUMBERS[:20]))
     return text.replace("{", "{" + f"{json.dumps(key)}: {value}, ", 1)
@@ -226,7 +226,7 @@ _TEXTS: dict[str, Any] = {
 }
 
 
-def _put_place(path: Path, place: str) -> None:
+def _put_place(path, place):
     """Make something else than a plain file."""
     if place in _LINKS:
         path.symlink_to(path if place == "loop of links" else _LINKS[place])
@@ -244,7 +244,7 @@ def _put_place(path: Path, place: str) -> None:
 class _Use:
     """One use of a hostile file, in folders of its own."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case, folder):
         self.case = case
         self.rng = random.Random(case["seed"])
         self.home, self.elsewhere = folder / "home", folder / "elsewhere"
@@ -254,7 +254,7 @@ class _Use:
         self.done = "nothing"
         self.multiplied = False
 
-    def run(self) -> None:
+    def run(self):
         folders = {f"XDG_{name.upper()}_HOME": name for name in ("data", "cache", "config")}
         variables = {name: str(self.home / folder) for name, folder in folders.items()}
         before = Path.cwd()
@@ -270,7 +270,7 @@ class _Use:
         written = [one.name for one in self.elsewhere.iterdir()]
         assert not written, f"{self.done}: {written} were written to the working directory"
 
-    def _timed(self) -> None:
+    def _timed(self):
         start = time.process_time()
         what = f"a {self.case['kind']} file"
         try:
@@ -296,7 +296,7 @@ class _Use:
     def _bounded(self):
         """Neither endless nor with endless memory."""
 
-        def end(*_: Any) -> None:
+        def end(*_):
             raise Failure(f"it did not end within {_HANG} s")
 
         before = signal.signal(signal.SIGALRM, end)
@@ -311,7 +311,7 @@ class _Use:
             resource.setrlimit(resource.RLIMIT_AS, limits)
             signal.signal(signal.SIGALRM, before)
 
-    def put(self, document: Any, *, lines: bool = False, path: Path | None = None) -> Path:
+    def put(self, document, *, lines=False, path=None):
         """Write the hostile version of a document, where databases are then read from."""
         path = path or self.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +330,7 @@ class _Use:
             path.write_bytes(data)
         return path
 
-    def multiply(self, config: Any = None) -> None:
+    def multiply(self, config=None):
         """A small product with what the databases say; its result must be right."""
         queue = new_queue(context_of(self.case["device"]))
         numbers = np.random.default_rng(0)
@@ -343,14 +343,14 @@ class _Use:
                 got = pyclgemm.gemm(queue, *on_device, config=config)
                 assert_array_equal(got.get(queue), a @ b)
 
-    def command(self, *arguments: str) -> None:
+    def command(self, *arguments):
         """A command: it ends well, or by one clear line."""
         raised = click.testing.CliRunner().invoke(main, list(arguments)).exception
         if raised is not None and not isinstance(raised, SystemExit):
             raise raised
 
 
-def _database_document(rng: random.Random) -> Any:
+def _database_document(rng):
     records = (
         recorded("64x64x64", _CPU, 12.5),
         recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
@@ -364,20 +364,20 @@ def _database_document(rng: random.Random) -> Any:
     return DatabaseFile.make(Path("x"), match, source, entries).document
 
 
-def _use_database(use: _Use) -> None:
+def _use_database(use):
     path = use.put(_database_document(use.rng))
     with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)}):
         use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
         use.multiply()
 
 
-def _use_user_database(use: _Use) -> None:
+def _use_user_database(use):
     use.put(_database_document(use.rng), path=use.home / "data/pyclgemm/databases" / use.path.name)
     use.command("explain", "13x21x17*4", "--architecture", "x86-64-v4")
     use.multiply()
 
 
-def _use_variable(use: _Use) -> None:
+def _use_variable(use):
     """The environment variable itself."""
     values = [one for one in _STRINGS if "\0" not in one and "\ud800" not in one]
     text = use.rng.choice((*values, "::", "a/../b", "/dev"))
@@ -387,7 +387,7 @@ def _use_variable(use: _Use) -> None:
         use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
 
 
-def _use_config_file(use: _Use) -> None:
+def _use_config_file(use):
     config = use.rng.choice((_CPU, _DIRECT))
     asked = parse_config(str(use.put({"path": config.family, **config.as_dict()})))
     traits = traits_of(device_of(use.case["device"]))
@@ -395,13 +395,13 @@ def _use_config_file(use: _Use) -> None:
     use.multiply(choice.config)
 
 
-def _use_config_mapping(use: _Use) -> None:
+def _use_config_mapping(use):
     config = use.rng.choice((_CPU, _DIRECT))
     use.done = "a mapping"
     use.multiply(_mutated({"path": config.family, **config.as_dict()}, use.rng))
 
 
-def _use_config_text(use: _Use) -> None:
+def _use_config_text(use):
     value = use.rng.choice((*map(str, _NUMBERS), *_STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
     name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *_STRINGS[:12]))
     text = use.rng.choice((f"{name}={value}", f"MR=4,{name}={value}", f"{name}=1,{value}"))
@@ -422,11 +422,11 @@ def _use_config_text(use: _Use) -> None:
         chosen(text)
 
 
-def _is_figure(value: Any) -> bool:
+def _is_figure(value):
     return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
 
-def _use_tuning_log(use: _Use) -> None:
+def _use_tuning_log(use):
     line = {"shape": "64x64x64:NT", "reason": "", "config": {"path": "cpu", **_CPU.as_dict()}}
     outcomes = (("fine", 1e-3), ("wrong", None), ("crash", None))
     lines = [{**line, "status": status, "seconds": seconds} for status, seconds in outcomes]
@@ -436,7 +436,7 @@ def _use_tuning_log(use: _Use) -> None:
         assert usable, f"a time of {seconds!r} s is taken for one"
 
 
-def _use_ceilings(use: _Use) -> None:
+def _use_ceilings(use):
     queue = new_queue(context_of(use.case["device"]))
     folder = use.home / "ceilings"
     measured = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024-01-01", {"matrix": 1e12})
@@ -452,7 +452,7 @@ def _use_ceilings(use: _Use) -> None:
         assert usable, f"{value!r} is taken for a figure"
 
 
-def _use_ab_log(use: _Use) -> None:
+def _use_ab_log(use):
     side = {"config": {"MR": 4}, "gflops": 10.0, "bottleneck": {"limit": "launch", "share": 0.5}}
     line = {
         "record": 1, "technique": "t", "base": "database", "change": "MR=6", "dtype": "float32",
@@ -466,11 +466,11 @@ def _use_ab_log(use: _Use) -> None:
     use.command("ab", "--table", str(use.put([line, line], lines=True)))
 
 
-def _use_kernel_cache(use: _Use) -> None:
+def _use_kernel_cache(use):
     """What pyopencl keeps on disk, with bytes changed or cut off; the library must still work."""
     a = np.arange(35, dtype=np.float32).reshape(5, 7)
 
-    def multiply() -> None:
+    def multiply():
         context = cl.Context([device_of(use.case["device"])])
         assert_array_equal(pyclgemm.gemm(new_queue(context), a, a, trans_b=True), a @ a.T)
 

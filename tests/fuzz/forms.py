@@ -8,12 +8,10 @@ Configurations are legal ones from the tuner's space, or others by mutation.
 
 import functools
 import math
-import random
 from typing import Any
 
 from pyclgemm.api.prepare import check_supported
-from pyclgemm.codegen.config import Config
-from pyclgemm.device.traits import DeviceTraits, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.family import MOST_SMALL
 from pyclgemm.families.registry import FAMILIES, config_from_dict
@@ -75,7 +73,7 @@ _WILD = (
 )  # fmt: skip
 
 
-def _weighted(rng: random.Random, weights: dict[Any, int]) -> Any:
+def _weighted(rng, weights):
     """A key, as often as its weight says."""
     return rng.choices(tuple(weights), tuple(weights.values()))[0]
 
@@ -84,13 +82,11 @@ def _weighted(rng: random.Random, weights: dict[Any, int]) -> Any:
 
 
 @functools.cache
-def _space(family: str, dtype: str, precision: str | None, traits: DeviceTraits) -> Any:
+def _space(family, dtype, precision, traits):
     return search_space(family, dtype, traits, resolve_precision(precision, dtype))
 
 
-def _drawn_config(
-    rng: random.Random, family: str, dtype: str, precision: str | None, traits: DeviceTraits
-) -> Config | None:
+def _drawn_config(rng, family, dtype, precision, traits):
     """A legal configuration of a family, quick to build; None if none was found."""
     space = _space(family, dtype, precision, traits)
     if not all(space.axes.values()):
@@ -103,7 +99,7 @@ def _drawn_config(
     return None
 
 
-def _is_quick(config: Any) -> bool:
+def _is_quick(config):
     if config.family in ("direct", "indirect"):
         tiles = config.tiles
         sums = tiles.MWI * tiles.NWI * tiles.KWI
@@ -111,7 +107,7 @@ def _is_quick(config: Any) -> bool:
     return config.family != "small" or config.MWI * config.NWI * config.KWI <= _MOST_CPU_SUMS
 
 
-def any_config(rng: random.Random, family: str, form: Case, traits: DeviceTraits) -> dict[str, int]:
+def any_config(rng, family, form, traits):
     """A configuration that is legal here, or else on a GPU that has the units for it."""
     for where, dtype in ((traits, form["dtype"]), (typical_traits("sm_90"), "float16")):
         config = _drawn_config(rng, family, dtype, None, where)
@@ -121,7 +117,7 @@ def any_config(rng: random.Random, family: str, form: Case, traits: DeviceTraits
     return {name: rng.choice((1, 2, 4, 8, 16, 64)) for name in names}
 
 
-def mutated(rng: random.Random, parameters: dict[str, int]) -> dict[str, int]:
+def mutated(rng, parameters):
     """One to three parameters changed: a little, to what another has, or wildly."""
     changed = dict(parameters)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -136,7 +132,7 @@ def mutated(rng: random.Random, parameters: dict[str, int]) -> dict[str, int]:
     return changed
 
 
-def _tile_edges(parameters: dict[str, Any] | None) -> tuple[int, ...]:
+def _tile_edges(parameters):
     """Rows, columns and depth at which the kernel's tiles end."""
     if parameters is None:
         return 16, 16, 16
@@ -151,7 +147,7 @@ def _tile_edges(parameters: dict[str, Any] | None) -> tuple[int, ...]:
 # Forms
 
 
-def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
+def drawn_form(rng, device, traits):
     """What decides the kernel's text."""
     dtype, precision = _drawn_types(rng, traits)
     result = dtype
@@ -191,7 +187,7 @@ def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
     return form
 
 
-def _drawn_types(rng: random.Random, traits: DeviceTraits) -> tuple[str, str | None]:
+def _drawn_types(rng, traits):
     """Element type and precision; such that the device refuses are rare."""
     while True:
         dtype = _weighted(rng, _DTYPES)
@@ -206,7 +202,7 @@ def _drawn_types(rng: random.Random, traits: DeviceTraits) -> tuple[str, str | N
         return dtype, precision
 
 
-def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) -> dict[str, Any]:
+def _drawn_layout(rng, letters, *, broadcast=False):
     orders = {"row": 6, "column": 4, "strided": 1}
     if broadcast:
         orders["broadcast"] = 1
@@ -223,7 +219,7 @@ def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) 
 # Problems
 
 
-def drawn_problem(rng: random.Random, form: Case) -> Case:
+def drawn_problem(rng, form):
     """A problem of a form, as a whole case."""
     m, n, k = rng.choice(form["sizes"]) if form["sizes"] else _drawn_sizes(rng, form)
     batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
@@ -254,7 +250,7 @@ def drawn_problem(rng: random.Random, form: Case) -> Case:
     }
 
 
-def _drawn_sizes(rng: random.Random, form: Case) -> tuple[int, int, int]:
+def _drawn_sizes(rng, form):
     """Rows, columns and depth, often about where tiles end."""
     m, n, k = (_drawn_size(rng, edge) for edge in _tile_edges(form["config"]))
     if rng.random() < _SKINNY:
@@ -262,7 +258,7 @@ def _drawn_sizes(rng: random.Random, form: Case) -> tuple[int, int, int]:
     return m, n, k
 
 
-def _drawn_size(rng: random.Random, edge: int) -> int:
+def _drawn_size(rng, edge):
     kind = rng.random()
     if kind < 0.02:
         return 0
@@ -275,7 +271,7 @@ def _drawn_size(rng: random.Random, edge: int) -> int:
     return rng.choice(_SIZES) if kind < 0.75 else rng.randrange(1, 100)
 
 
-def _drawn_scalar(rng: random.Random, sort: str, is_complex: bool) -> Any:
+def _drawn_scalar(rng, sort, is_complex):
     """Alpha or beta, never 0; of a complex number its parts."""
     if rng.random() < 0.5:
         return 1.0

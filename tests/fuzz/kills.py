@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
 from tests.support.processes import is_running, tree_first
 
-from .campaign import Case, Failure, Skipped, simpler
+from .campaign import Failure, Skipped, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -44,7 +43,7 @@ class _Tuner:
     output: Path
 
     @property
-    def printed(self) -> str:
+    def printed(self):
         return self.output.read_text(errors="replace")
 
 
@@ -54,7 +53,7 @@ class Kills:
     name = "kills"
     seconds_per_case = 60.0
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         """Signals, moments and numbers of tuners."""
         while True:
             together = rng.random() < 0.5
@@ -70,7 +69,7 @@ class Kills:
             ]
             yield {"tuners": tuners, "together": together}
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Run the tuners, send the signals, and look at what is left."""
         if os.name != "posix" or not Path("/proc/self").is_dir():
             raise Skipped("signals are POSIX's, and processes are looked up in /proc")
@@ -90,7 +89,7 @@ class Kills:
             _check_files(home, [one.shape for one in started if "saved in" in one.printed], killed)
             _check_resumption(home, case["tuners"][0]["shape"])
 
-    def smaller(self, case: Case):
+    def smaller(self, case):
         """One tuner alone, then fewer, then simpler moments."""
         yield from simpler(case, [{"together": False}], lists=["tuners"])
         for number, one in enumerate(case["tuners"]):
@@ -102,7 +101,7 @@ class Kills:
                 yield case | {"tuners": others}
 
 
-def _start(home: Path, shape: str, budget: float) -> _Tuner:
+def _start(home, shape, budget):
     stub = Path(__file__).with_name("stub_tuner.py")
     command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
     folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
@@ -115,7 +114,7 @@ def _start(home: Path, shape: str, budget: float) -> _Tuner:
     return _Tuner(shape, process, output)
 
 
-def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
+def _send_signals(case, started, home):
     """Send each tuner its signal at its moment, or all tuners at the last one's."""
     begin = time.monotonic()
     due: dict[int, float] = {}
@@ -140,7 +139,7 @@ def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
         time.sleep(0.002)
 
 
-def _has_come(one: Case, home: Path) -> bool:
+def _has_come(one, home):
     if one["after"] == "trials":
         return any(_trials(home, one["shape"]))
     if one["after"] == "save":
@@ -148,13 +147,13 @@ def _has_come(one: Case, home: Path) -> bool:
     return True
 
 
-def _kill_session(session: int) -> None:
+def _kill_session(session):
     """End what is left of a tuner that should have ended by itself."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
 
 
-def _members(session: int) -> list[int]:
+def _members(session):
     """Running processes of a session."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -166,7 +165,7 @@ def _members(session: int) -> list[int]:
     return found
 
 
-def _check_ending(one: Case, tuner: _Tuner) -> None:
+def _check_ending(one, tuner):
     number = int(getattr(signal, one["signal"]))
     try:
         status = tuner.process.wait(_PATIENCE)
@@ -185,12 +184,12 @@ def _check_ending(one: Case, tuner: _Tuner) -> None:
         time.sleep(0.02)
 
 
-def _was_running(printed: str) -> bool:
+def _was_running(printed):
     """Whether a traceback is of the command: Ctrl-C while modules are imported is Python's own."""
     return "KeyboardInterrupt" not in printed
 
 
-def _check_files(home: Path, saved: list[str], killed: bool) -> None:
+def _check_files(home, saved, killed):
     records: set[str] = set()
     for path in home.rglob("databases/*.json"):
         try:
@@ -210,7 +209,7 @@ def _check_files(home: Path, saved: list[str], killed: bool) -> None:
         raise Failure(f"temporary files were left: {left}")
 
 
-def _trials(home: Path, shape: str) -> list[str]:
+def _trials(home, shape):
     """The configurations that were logged for a shape, as text."""
     found = []
     for path in home.rglob("tuning/*.jsonl"):
@@ -222,7 +221,7 @@ def _trials(home: Path, shape: str) -> list[str]:
     return found
 
 
-def _check_resumption(home: Path, shape: str) -> None:
+def _check_resumption(home, shape):
     """A second run knows all logged trials, measures only the best of them again, and saves."""
     before = _trials(home, shape)
     again = _start(home, shape, _LONG_BUDGET)

@@ -8,7 +8,6 @@ calls, compiled programs, workspaces).
 import gc
 import random
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from numpy.testing import assert_array_equal
 
 from pyclgemm.families.cpu.config import CpuConfig
 
-from .campaign import Case, simpler
+from .campaign import simpler
 from .devices import context_of, device_of, device_texts, new_queue
 from .worker import resident_bytes
 
@@ -37,7 +36,7 @@ _SAMPLES = 400
 _SIDE = 48
 
 
-def check_level(seen: list[int], slack: int, what: str) -> None:
+def check_level(seen, slack, what):
     """Resident memory does not rise after it was filled with what is kept on purpose.
 
     The median of the last tenth of the samples may exceed the second tenth's by `slack` bytes.
@@ -56,7 +55,7 @@ class Memory:
     name = "memory"
     seconds_per_case = 300.0
 
-    def cases(self, rng: random.Random):
+    def cases(self, rng):
         """Calls on one queue, on many queues used once, and in contexts used once."""
         while True:
             kind = rng.choice(("calls", "calls", "queues", "contexts"))
@@ -65,7 +64,7 @@ class Memory:
                 "order": rng.choice(("in", "out")), "side": _SIDE, "seed": rng.randrange(2**31),
             }  # fmt: skip
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Make `number` calls, or use so many queues or contexts, and watch the memory."""
         device_of(case["device"])
         number, what = case["number"], f"{case['number']} {case['kind']}"
@@ -86,7 +85,7 @@ class Memory:
             "end; 64 more would be level"
         )
 
-    def smaller(self, case: Case):
+    def smaller(self, case):
         """Fewer calls, in order, on one queue."""
         fewer = [{"number": case["number"] // 2}] if case["number"] > 100 else []
         return simpler(case, [*fewer, {"order": "in"}])
@@ -99,7 +98,7 @@ class _Calls:
     that was not prepared, or was dropped since. The kernels are few: those of a configuration.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         self._queue = new_queue(context_of(case["device"]), case["order"])
         self._rng, side = random.Random(case["seed"]), case["side"]
         numbers = np.random.default_rng(self._rng.randrange(2**31))
@@ -115,7 +114,7 @@ class _Calls:
             self._matmul, self._kept,
         )  # fmt: skip
 
-    def __call__(self) -> None:
+    def __call__(self):
         side = len(self._rows)
         m, n = self._rng.randrange(1, side + 1), self._rng.randrange(1, side + 1)
         got, wanted = self._rng.choice(self._kinds)(m, n, *self._host)
@@ -125,31 +124,31 @@ class _Calls:
             if self._done % 1024 == 0:
                 self._queue.finish()
 
-    def _multiply(self, m: int, b: Any, c: Any = None, **options: Any) -> Any:
+    def _multiply(self, m, b, c=None, **options):
         return pyclgemm.gemm(self._queue, self._rows[m - 1], b, c, **self._options, **options)
 
-    def _gemm(self, m: int, n: int, a: Any, b: Any, _: Any) -> Any:
+    def _gemm(self, m, n, a, b, _):
         return self._multiply(m, self._columns[n - 1]), lambda: a[0, :m] @ b[0][:, :n]
 
-    def _addend(self, m: int, _: int, a: Any, b: Any, c: Any) -> Any:
+    def _addend(self, m, _, a, b, c):
         got = self._multiply(m, self._b[1], self._c[0][:m], alpha=2.0, beta=-1.0)
         return got, lambda: 2 * a[0, :m] @ b[1] - c[0, :m]
 
-    def _epilogue(self, m: int, _: int, a: Any, b: Any, c: Any) -> Any:
+    def _epilogue(self, m, _, a, b, c):
         epilogue = pyclgemm.Epilogue(self._c[0, 0], "relu")
         got = self._multiply(m, self._b[1], epilogue=epilogue)
         return got, lambda: np.maximum(a[0, :m] @ b[1] + c[0, 0], 0)
 
-    def _batched(self, m: int, n: int, a: Any, b: Any, _: Any) -> Any:
+    def _batched(self, m, n, a, b, _):
         rows, columns = self._a[:, :m], self._columns[n - 1]
         got = pyclgemm.gemm_batched(self._queue, rows, columns, **self._options)
         return got, lambda: a[:, :m] @ b[0][:, :n]
 
-    def _matmul(self, m: int, n: int, a: Any, b: Any, _: Any) -> Any:
+    def _matmul(self, m, n, a, b, _):
         got = pyclgemm.matmul(self._rows[m - 1], self._columns[n - 1], queue=self._queue)
         return got, lambda: a[0, :m] @ b[0][:, :n]
 
-    def _kept(self, _m: int, _n: int, a: Any, b: Any, _: Any) -> Any:
+    def _kept(self, _m, _n, a, b, _):
         """A shape that is asked for often, so that it stays prepared."""
         return pyclgemm.gemm(self._queue, self._a[0], self._b[0]), lambda: a[0] @ b[0]
 
@@ -157,11 +156,11 @@ class _Calls:
 class _Once:
     """A queue, of a context of its own if "contexts", used once, with workspaces, and dropped."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         self._case = case
         self._numbers = np.random.default_rng(case["seed"])
 
-    def __call__(self) -> None:
+    def __call__(self):
         device, is_new = self._case["device"], self._case["kind"] == "contexts"
         # Held until the end: Intel's queues do not keep theirs.
         context = cl.Context([device_of(device)]) if is_new else context_of(device)

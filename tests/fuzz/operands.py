@@ -1,16 +1,12 @@
 """The arrays of a case: their elements, and the guarded buffers that they lie in."""
 
 import math
-from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pyopencl as cl
 
 from tests.support.buffers import GuardedArray, Layout
 from tests.support.reference import COMPLEX_DTYPES
-
-from .campaign import Case
 
 #: By how much each set of arrays starts later in its buffers than the one before, in elements:
 #: all have one alignment, and share what was prepared.
@@ -20,9 +16,7 @@ _SHIFT = 64
 SORTS = {"uniform": 8, "integers": 6, "wide": 3, "special": 4, "large": 2, "tiny": 2}
 
 
-def _drawn_values(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, sort: str, depth: int
-) -> np.ndarray:
+def _drawn_values(rng, shape, dtype, sort, depth):
     """Elements of a sort; `depth` is how many products are summed."""
     if dtype in COMPLEX_DTYPES:
         part = {"complex64": "float32", "complex128": "float64"}[dtype]
@@ -59,16 +53,14 @@ def _drawn_values(
 class _HostArray:
     """What `GuardedArray` is on a device, for an array of NumPy's."""
 
-    def __init__(
-        self, _queue: Any, shape: Any, dtype: str, _strides: Any, *, values: Any, **_: Any
-    ) -> None:
+    def __init__(self, _queue, shape, dtype, _strides, *, values, **_):
         self.initial = np.ones(shape, dtype) if values is None else values
         self.array = self.initial.copy()
 
-    def reset(self) -> None:
+    def reset(self):
         self.array[...] = self.initial
 
-    def get(self) -> np.ndarray:
+    def get(self):
         return self.array.copy()
 
 
@@ -78,12 +70,12 @@ class Operands:
     `c` has values alone where the call accumulates in place: those that `destination` begins with.
     """
 
-    def __init__(self, queue: cl.CommandQueue, case: Case, number: int) -> None:
+    def __init__(self, queue, case, number):
         self._queue, self._case, self._number = queue, case, number
         rng = np.random.default_rng((case["data"], number))
         # An addend that is not read is full of NaN: none may reach the result.
         self._reads_c = case["beta"] not in (0, 0.0, [0.0, 0.0])
-        self.guarded: dict[str, Any] = {
+        self.guarded = {
             "a": self._placed("a", rng), "b": self._placed("b", rng), "c": None,
             "bias": self._bias(rng) if case["bias"] else None,
         }  # fmt: skip
@@ -93,24 +85,24 @@ class Operands:
         if case["c"] == "out":
             self.values["c"] = self.destination().initial
 
-    def destination(self) -> Any:
+    def destination(self):
         """A new array for a result."""
         in_place = self._case["c"] == "out" and self._reads_c
         numbers = (self._case["data"], self._number, 1)
         return self._placed("out", np.random.default_rng(numbers) if in_place else None)
 
-    def array(self, name: str) -> Any:
+    def array(self, name):
         """The array that the library is given."""
         return self.guarded[name] and self.guarded[name].array
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self):
         """No input has changed, nor anything around it."""
         for name, guarded in self.guarded.items():
             if guarded is not None:
                 unchanged = guarded.get().tobytes() == self.values[name].tobytes()
                 assert unchanged, f"{name} has changed, which is an input"
 
-    def _make(self, shape: Any, dtype: str, strides: Any, lead: int, rng: Any) -> Any:
+    def _make(self, shape, dtype, strides, lead, rng):
         """An array full of NaN, or with elements of the generator."""
         case, values = self._case, None
         if rng is not None:
@@ -119,12 +111,12 @@ class Operands:
         lead += _SHIFT * self._number
         return kind(self._queue, shape, dtype, strides, lead=lead, values=values)
 
-    def _bias(self, rng: np.random.Generator) -> Any:
+    def _bias(self, rng):
         case = self._case
         lead = 64 + 3 * abs(case["gaps"][3])
         return self._make((case["n"],), case["result"], (case["bias"],), lead, rng)
 
-    def _placed(self, role: str, rng: Any) -> Any:
+    def _placed(self, role, rng):
         """The array of a role, three-dimensional if it is a stack."""
         case, layout = self._case, self._case[role]
         m, n, k = case["m"], case["n"], case["k"]
@@ -134,8 +126,8 @@ class Operands:
         gap = case["gaps"][("a", "b", "out", "c").index(role)]
         names = ("alignment", "flip_rows", "flip_columns")
         plain = Layout(layout["order"], gap, *(layout[name] for name in names))
-        shape: tuple[int, ...] = (rows, columns)
-        strides: tuple[int, ...] = plain.strides((rows, columns))
+        shape = (rows, columns)
+        strides = plain.strides((rows, columns))
         stack = _stack_kind(case, role, layout["stack"])
         if stack != "single":
             strides = (_batch_stride(stack, shape, strides, plain.alignment), *strides)
@@ -144,7 +136,41 @@ class Operands:
         return self._make(shape, dtype, strides, plain.lead, rng)
 
 
-def _stack_kind(case: Case, role: str, kind: str) -> str:
+class Tensors(Operands):
+    """Those of a transform."""
+
+    def __init__(self, queue, case, number):
+        self._queue, self._case = queue, case
+        rng = np.random.default_rng((case["data"], number))
+        k, dtype = case["extent"], case["dtype"]
+        strides = {"row": (k + 1, 1), "column": (1, k), "backwards": (-k, 1)}[case["matrix"]]
+        values = rng.uniform(-1, 1, (k, k)).astype(dtype)
+        self.guarded = {
+            "tensors": self._laid("tensors", rng.uniform(-1, 1, (case["count"], k, k, k))),
+            "matrix": GuardedArray(queue, (k, k), dtype, strides, values=values),
+        }
+        self.values = {name: one.initial for name, one in self.guarded.items()}
+
+    def destination(self):
+        return self._laid("out")
+
+    def _laid(self, role, values=None):
+        case, k = self._case, self._case["extent"]
+        shape, dtype = (case["count"], k, k, k), case["dtype"]
+        # Strides of the tensor's number and its three indices.
+        strides = {
+            "contiguous": (k**3, k * k, k, 1),
+            "padded": ((k + 2) * k * k, (k + 2) * k, k + 2, 1),
+            "reversed dimensions": (k**3, 1, k, k * k),
+            "every other": (2 * k**3, 2 * k * k, 2 * k, 2),
+            "backwards": (-(k**3), k * k, -k, 1),
+            "repeated": (0, k * k, k, 1),
+        }[case[role]]
+        values = None if values is None else values.astype(dtype)
+        return GuardedArray(self._queue, shape, dtype, strides, lead=case["lead"], values=values)
+
+
+def _stack_kind(case, role, kind):
     """How the matrices of a role lie; a destination has no two in one place."""
     if case["entry"] not in ("batched", "sequence"):
         return "single"
@@ -155,7 +181,7 @@ def _stack_kind(case: Case, role: str, kind: str) -> str:
     return "packed" if is_shared and case["entry"] == "sequence" else kind
 
 
-def _batch_stride(kind: str, shape: Any, strides: Any, alignment: int) -> int:
+def _batch_stride(kind, shape, strides, alignment):
     if kind == "broadcast":
         return 0
     steps = zip(shape, strides, strict=True)

@@ -1,7 +1,5 @@
 """Two campaigns of products: by legal configurations, and by some that no tuner would write."""
 
-import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,10 +36,10 @@ class Problems:
     name = "problems"
     seconds_per_case = 120.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         poison_allocations()
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         devices = device_texts()
         while True:
             device = rng.choice(devices)
@@ -51,7 +49,7 @@ class Problems:
             form = drawn_form(rng, device, traits_of(device_of(device)))
             yield from (drawn_problem(rng, form) for _ in range(_PROBLEMS))
 
-    def run(self, case: Case) -> str | None:
+    def run(self, case):
         try:
             _check(case)
         except (ConfigError, UnsupportedError) as refusal:
@@ -60,7 +58,7 @@ class Problems:
             raise Failure(f"a legal configuration is not built: {str(error)[:_LOG]}") from error
         return None
 
-    def smaller(self, case: Case) -> Iterator[Case]:
+    def smaller(self, case):
         if case["entry"] != "transform3d":
             return _simpler_products(case)
         changes: list[Case] = [
@@ -76,7 +74,7 @@ class Configs(Problems):
     name = "configs"
     seconds_per_case = 40.0
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         devices = device_texts()
         while True:
             device = rng.choice(devices)
@@ -92,7 +90,7 @@ class Configs(Problems):
                 changed = {"path": family, **mutated(rng, base)}
                 yield drawn_problem(rng, form) | {"config": changed}
 
-    def run(self, case: Case) -> str | None:
+    def run(self, case):
         try:
             _check(case)
         except (ConfigError, UnsupportedError, KernelBuildError) as refusal:
@@ -101,13 +99,13 @@ class Configs(Problems):
         return None
 
 
-def _check(case: Case) -> None:
+def _check(case):
     queue = queue_of(case["device"], tuple(case["queue"]))
     with np.errstate(all="ignore"):
         check_call(made_call(queue, case))
 
 
-def _drawn_transform(rng: random.Random, device: str) -> Case:
+def _drawn_transform(rng, device):
     """A transform of a few small tensors."""
     level = rng.choice(_LEVELS)
     extent = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 20))
@@ -130,7 +128,7 @@ def _drawn_transform(rng: random.Random, device: str) -> Case:
     }
 
 
-def _simpler_products(case: Case) -> Iterator[Case]:
+def _simpler_products(case):
     """Cases simpler in one respect, those that leave most out first."""
     changes: list[dict[str, Any]] = [
         {"queue": []}, {"entry": "gemm", "batch": 1}, {"buffers": 1}, {"activation": None},
@@ -158,7 +156,7 @@ def _simpler_products(case: Case) -> Iterator[Case]:
             yield case | {"config": parameters}
 
 
-def _simpler_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _simpler_configs(config):
     """A parameter at its default, or halved."""
     cls = FAMILIES[config["path"]].config_class
     for name, value in config.items():

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class Threads:
     name = "threads"
     seconds_per_case = 120.0
 
-    def cases(self, rng: random.Random):
+    def cases(self, rng):
         """A few calls each, on queues of one device or of all."""
         devices = device_texts()
         while True:
@@ -63,7 +62,7 @@ class Threads:
                 "seed": rng.randrange(2**31),
             }
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Run the threads; `seconds`, if given, takes the place of `rounds`."""
         for text in case["devices"]:
             device_of(text)
@@ -74,7 +73,7 @@ class Threads:
         finally:
             sys.setswitchinterval(before)
 
-    def smaller(self, case: Case):
+    def smaller(self, case):
         """One device, one call, one kind of queue, fewer threads."""
         changes: list[Case] = [{"new_context": False}]
         for name, values in (("order", ("in", "out")), ("queues", ("shared", "own"))):
@@ -88,7 +87,7 @@ class Threads:
 class _Team:
     """Threads with queues and calls, some of which they share."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         self._case = case
         self._stop = threading.Event()
         self._barrier = threading.Barrier(case["threads"])
@@ -113,7 +112,7 @@ class _Team:
                 with suppress(Skipped):
                     self._shared[queue.int_ptr, name] = make_call(name, queue, 0)
 
-    def run(self) -> None:
+    def run(self):
         """Wait for the threads; in a soak, see that memory does not grow meanwhile."""
         limit = self._case.get("seconds", 0) + _LIMIT
         end = time.monotonic() + limit
@@ -134,7 +133,7 @@ class _Team:
         if self._is_soak and len(seen) >= 20:
             check_level(seen, _SLACK, "a soak")
 
-    def _guarded(self, number: int) -> None:
+    def _guarded(self, number):
         try:
             self._barrier.wait(60)
             self._work(number)
@@ -143,7 +142,7 @@ class _Team:
             self._stop.set()
             self._barrier.abort()
 
-    def _work(self, number: int) -> None:
+    def _work(self, number):
         case = self._case
         rng = random.Random(case["seed"] * 1000 + number)
         calls = dict(self._shared)
@@ -164,7 +163,7 @@ class _Team:
             if self._is_soak and turn % 2000 == 1999:
                 gc.collect()
 
-    def _queues(self, rng: random.Random) -> list[Any]:
+    def _queues(self, rng):
         """Queues of one thread: those that all share, its own ones, or both."""
         kind = self._case["queues"]
         chosen = []
@@ -176,14 +175,14 @@ class _Team:
         return chosen
 
 
-def _one_round(call: Call, rng: random.Random) -> None:
+def _one_round(call, rng):
     """Several calls of different numbers are on their way before one result is looked at."""
     views = [rng.randrange(len(FACTORS)) for _ in range(rng.choice((1, 1, 3)))]
     for begun in [call.begin(view) for view in views]:
         call.check(*begun)
 
 
-def _hand_over(queue: Any, other: Any, rng: random.Random) -> None:
+def _hand_over(queue, other, rng):
     """Two products in a row on two queues: only events say that the first comes first.
 
     A plan without events follows, whose order is that of its queue.

@@ -117,27 +117,22 @@ class Worker:
     def _answer(self, seconds):
         process = self._process
         try:
-            answer = ("hang", "")
-            if self._pipe.poll(seconds):
-                answer = self._pipe.recv()
+            if not self._pipe.poll(seconds):
+                raise self._died("hang", f"no end after {seconds:g} s")
+            answer = self._pipe.recv()
         except (EOFError, OSError):
-            answer = ("crash", "")
-        if answer[0] not in ("hang", "crash", "broken"):
-            return answer
-        kind, message = {"broken": "broken campaign"}.get(answer[0], answer[0]), answer[1]
-        if kind == "hang":
-            message = f"no end after {seconds:g} s" + self._last_words()
-        elif kind == "crash":
             code = process.wait()
             kind = f"crash {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-            message = "the process ended" + self._last_words()
-        self.close()
-        raise Died(kind, message)
+            raise self._died(kind, "the process ended") from None
+        if answer[0] == "broken":
+            raise self._died("broken campaign", answer[1])
+        return answer
 
-    def _last_words(self):
+    def _died(self, kind, message):
+        self.close()
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
-        return f"; it printed:\n{text[-_LAST_WORDS:]}" if text else ""
+        return Died(kind, f"{message}; it printed:\n{text[-_LAST_WORDS:]}" if text else message)
 
 
 def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:

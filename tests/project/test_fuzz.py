@@ -16,7 +16,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
-from tests.fuzz.expected import Scalars, wanted_product
+from tests.fuzz.expected import wanted_product
 from tests.support.poisoned import poison_allocations
 from tests.support.processes import ROOT, tree_first
 from tests.support.reference import fault_of
@@ -211,7 +211,7 @@ def test_products_are_right() -> None:
 def test_a_wrong_element_is_seen(change: Any, says: str) -> None:
     rng = np.random.default_rng(5)
     a, b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in ((3, 5), (5, 4)))
-    wanted = wanted_product(a, b, None, None, Scalars(), "float32")
+    wanted = wanted_product(a, b, None, None, "float32")
     got = a @ b
     assert not fault_of(got, wanted, wanted.told)
     change(got)
@@ -222,7 +222,7 @@ def test_a_wrong_element_is_seen(change: Any, says: str) -> None:
 def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
     a = np.array([[np.inf, 1], [np.nan, 1], [1, 1], [-np.inf, np.inf]], dtype)
     b = np.ones((2, 2), dtype)
-    wanted = wanted_product(a, b, None, None, Scalars(), dtype)
+    wanted = wanted_product(a, b, None, None, dtype)
     assert wanted.told.all()
     right = np.array([[np.inf] * 2, [np.nan] * 2, [2, 2], [np.nan] * 2], dtype)
     assert not fault_of(right, wanted, wanted.told)
@@ -235,7 +235,7 @@ def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
 def test_small_integers_must_be_exact() -> None:
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-4, 5, (40, 40)).astype(np.float32) for _ in range(2))
-    wanted = wanted_product(a, b, None, None, Scalars(alpha=2.0), "float32")
+    wanted = wanted_product(a, b, None, None, "float32", alpha=2.0)
     got = 2 * (a @ b)
     assert not fault_of(got, wanted, wanted.told)
     got[3, 3] = np.nextafter(got[3, 3], np.float32(np.inf))
