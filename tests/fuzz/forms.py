@@ -161,21 +161,13 @@ def drawn_form(rng, device, traits):
     if family is not None and entry not in UNCONFIGURED:
         config = _drawn_config(rng, family, dtype, precision, traits)
     form: Case = {
-        "device": device,
-        "queue": rng.choice(_QUEUES),
-        "entry": entry,
+        "device": device, "queue": rng.choice(_QUEUES), "entry": entry,
         "config": None if config is None else {"path": config.family, **config.as_dict()},
-        "dtype": dtype,
-        "result": result,
-        "precision": precision,
-        "a": _drawn_layout(rng, "NTC"),
-        "b": _drawn_layout(rng, "NTC"),
-        "out": _drawn_layout(rng, "N"),
-        "c": None,
-        "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
-        "activation": None,
-        "sizes": [],
-    }
+        "dtype": dtype, "result": result, "precision": precision,
+        "a": _drawn_layout(rng, "NTC"), "b": _drawn_layout(rng, "NTC"),
+        "out": _drawn_layout(rng, "N"), "c": None, "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
+        "activation": None, "sizes": [],
+    }  # fmt: skip
     if rng.random() < 0.4:
         form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=True)))
     if dtype not in ("complex64", "complex128") and rng.random() < 0.35:
@@ -207,13 +199,10 @@ def _drawn_layout(rng, letters, *, broadcast=False):
     if broadcast:
         orders["broadcast"] = 1
     return {
-        "order": _weighted(rng, orders),
-        "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
-        "flip_rows": rng.random() < 0.08,
-        "flip_columns": rng.random() < 0.05,
-        "trans": rng.choice(letters),
-        "stack": _weighted(rng, _STACKS),
-    }
+        "order": _weighted(rng, orders), "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
+        "flip_rows": rng.random() < 0.08, "flip_columns": rng.random() < 0.05,
+        "trans": rng.choice(letters), "stack": _weighted(rng, _STACKS),
+    }  # fmt: skip
 
 
 # Problems
@@ -236,18 +225,14 @@ def drawn_problem(rng, form):
     is_complex = form["dtype"].startswith("complex")
     return {
         **{name: value for name, value in form.items() if name not in ("sizes", "reads")},
-        "m": m,
-        "n": n,
-        "k": k,
-        "batch": batch,
+        "m": m, "n": n, "k": k, "batch": batch, "values": values,
         "gaps": [rng.choice((0, 0, 1, 1, 2, 3)) for _ in range(4)],
         "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
         "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
-        "values": values,
         # Those of few products are refused what remains alone in a second buffer.
         "buffers": 1 if is_small else rng.choice((1, 2)),
         "data": rng.randrange(1 << 30),
-    }
+    }  # fmt: skip
 
 
 def _drawn_sizes(rng, form):

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
 from tests.support.processes import is_running, tree_first
 
-from .campaign import Failure, Skipped, simpler
+from .campaign import Skipped, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -117,12 +115,11 @@ def _start(home, shape, budget):
 def _send_signals(case, started, home):
     """Send each tuner its signal at its moment, or all tuners at the last one's."""
     begin = time.monotonic()
-    due: dict[int, float] = {}
+    due = {}
     waiting = dict(enumerate(case["tuners"]))
     while waiting:
         now = time.monotonic()
-        if now - begin > _PATIENCE:
-            raise Failure(f"after {_PATIENCE} s these tuners have not ended: {waiting}")
+        assert now - begin < _PATIENCE, f"these tuners have not ended: {waiting}"
         for number, one in list(waiting.items()):
             process = started[number].process
             if process.poll() is not None:
@@ -133,7 +130,7 @@ def _send_signals(case, started, home):
         if not case["together"] or len(ready) == len(waiting):
             for number in ready:
                 one, process = waiting.pop(number), started[number].process
-                send: Callable[[int, int], None] = os.killpg if one["group"] else os.kill
+                send = os.killpg if one["group"] else os.kill
                 with contextlib.suppress(ProcessLookupError):
                     send(process.pid, getattr(signal, one["signal"]))
         time.sleep(0.002)
@@ -153,60 +150,40 @@ def _kill_session(session):
         os.killpg(session, signal.SIGKILL)
 
 
-def _members(session):
-    """Running processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[3]) == session and is_running(int(entry.name)):
-                    found.append(int(entry.name))
-    return found
+def _runs(session):
+    """Whether a process of a session runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            if int(fields[3]) == session and is_running(int(stat.parent.name)):
+                return True
+    return False
 
 
 def _check_ending(one, tuner):
     number = int(getattr(signal, one["signal"]))
-    try:
-        status = tuner.process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"{one['signal']} did not end the tuner in {_PATIENCE} s") from None
+    status = tuner.process.wait(_PATIENCE)
+    what = f"after {one['signal']} the tuner printed {tuner.printed}"
     # 0: it was done before; 1: it had nothing to save; -number: Python was still starting.
-    allowed = {0, 1, 128 + number, -number}
-    if status not in allowed:
-        raise Failure(f"exit status {status} after {one['signal']}, not {allowed}: {tuner.printed}")
-    if "Traceback" in tuner.printed and _was_running(tuner.printed):
-        raise Failure(f"a traceback after {one['signal']}: {tuner.printed}")
+    assert status in {0, 1, 128 + number, -number}, f"exit status {status}; {what}"
+    # Ctrl-C while modules are imported is Python's own.
+    assert "Traceback" not in tuner.printed or "KeyboardInterrupt" in tuner.printed, what
     deadline = time.monotonic() + _PATIENCE
-    while left := _members(tuner.process.pid):
-        if time.monotonic() > deadline:
-            raise Failure(f"{len(left)} processes outlived their tuner by {_PATIENCE} s")
+    while _runs(tuner.process.pid):
+        assert time.monotonic() < deadline, f"processes outlived their tuner by {_PATIENCE} s"
         time.sleep(0.02)
 
 
-def _was_running(printed):
-    """Whether a traceback is of the command: Ctrl-C while modules are imported is Python's own."""
-    return "KeyboardInterrupt" not in printed
-
-
 def _check_files(home, saved, killed):
-    records: set[str] = set()
-    for path in home.rglob("databases/*.json"):
-        try:
-            file = read_file(path)
-        except PyclgemmError as error:
-            raise Failure(f"the database was left unusable: {error}") from error
-        records |= {str(record) for entry in file.entries for record in entry.own}
-    if lost := set(saved) - records:
-        raise Failure(f"saved, and not in the database: {lost}; there are {records}")
+    files = [read_file(path) for path in home.rglob("databases/*.json")]
+    entries = [entry for file in files for entry in file.entries]
+    records = {str(record) for entry in entries for record in entry.own}
+    assert set(saved) <= records, f"{saved} were saved; in the database are {records}"
     for path in home.rglob("tuning/*.jsonl"):
         for line in path.read_text().splitlines():
-            try:
-                json.loads(line)
-            except ValueError:
-                raise Failure(f"a line of the log is {line!r}") from None
-    if not killed and (left := list(home.rglob("*.part"))):
-        raise Failure(f"temporary files were left: {left}")
+            json.loads(line)
+    left = list(home.rglob("*.part"))
+    assert killed or not left, f"temporary files were left: {left}"
 
 
 def _trials(home, shape):
@@ -231,16 +208,12 @@ def _check_resumption(home, shape):
             time.sleep(0.02)
         again.process.send_signal(signal.SIGINT)
         status = again.process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"a second run did not end in {_PATIENCE} s") from None
     finally:
         _kill_session(again.process.pid)
-    if status != 0:
-        raise Failure(f"a second run ended with {status}: {again.printed}")
+    assert status == 0, f"a second run ended with {status}: {again.printed}"
     resumed = re.search(r"resumed with (\d+) trials", again.printed)
-    if (int(resumed[1]) if resumed else 0) != len(before):
-        raise Failure(f"{len(before)} trials were logged; the second run says {again.printed}")
+    known = int(resumed[1]) if resumed else 0
+    assert known == len(before), f"{len(before)} trials were logged; {again.printed}"
     repeated = [config for config in _trials(home, shape)[len(before) :] if config in before]
-    if len(repeated) > _MEASURED_AGAIN:
-        raise Failure(f"{len(repeated)} logged trials were measured again: {repeated}")
+    assert len(repeated) <= _MEASURED_AGAIN, f"logged trials were measured again: {repeated}"
     _check_files(home, [shape], killed=True)

@@ -1,7 +1,5 @@
 """Two campaigns of products: by legal configurations, and by some that no tuner would write."""
 
-from typing import Any
-
 import numpy as np
 
 from pyclgemm.device.traits import traits_of
@@ -14,8 +12,6 @@ from .campaign import BLOCK, Case, Failure, simpler
 from .devices import device_of, device_texts, queue_of
 from .forms import UNCONFIGURED, any_config, drawn_form, drawn_problem, mutated
 
-#: Problems for each form: fewer would leave most of the time to compilers.
-_PROBLEMS = BLOCK
 #: Forms that are transforms of tensors.
 _TRANSFORMS = 0.06
 #: Mutations of one configuration, each with a problem of its own.
@@ -44,10 +40,11 @@ class Problems:
         while True:
             device = rng.choice(devices)
             if rng.random() < _TRANSFORMS:
-                yield from (_drawn_transform(rng, device) for _ in range(_PROBLEMS))
+                yield from (_drawn_transform(rng, device) for _ in range(BLOCK))
                 continue
             form = drawn_form(rng, device, traits_of(device_of(device)))
-            yield from (drawn_problem(rng, form) for _ in range(_PROBLEMS))
+            # Fewer would leave most of the time to compilers.
+            yield from (drawn_problem(rng, form) for _ in range(BLOCK))
 
     def run(self, case):
         try:
@@ -113,56 +110,47 @@ def _drawn_transform(rng, device):
         extent = min(extent, _MOST_L6)
     kinds = ("contiguous",) if level == "L6" else _KINDS
     return {
-        "device": device,
-        "entry": "transform3d",
+        "device": device, "entry": "transform3d", "level": level, "extent": extent,
         "queue": rng.choice(([], [], [], ["out"], ["profiling"])),
-        "dtype": rng.choice(("float32", "float64")),
-        "level": level,
-        "count": rng.choice((0, 1, 1, 2, 3, 5, 16)),
-        "extent": extent,
-        "tensors": rng.choice(kinds),
-        "out": rng.choice(kinds[:-1] or kinds),
+        "dtype": rng.choice(("float32", "float64")), "count": rng.choice((0, 1, 1, 2, 3, 5, 16)),
+        "tensors": rng.choice(kinds), "out": rng.choice(kinds[:-1] or kinds),
         "lead": rng.choice((64, 64, 65, 66)),
-        "matrix": rng.choice(("row", "column", "backwards")),
-        "data": rng.randrange(1 << 30),
-    }
+        "matrix": rng.choice(("row", "column", "backwards")), "data": rng.randrange(1 << 30),
+    }  # fmt: skip
 
 
 def _simpler_products(case):
     """Cases simpler in one respect, those that leave most out first."""
-    changes: list[dict[str, Any]] = [
+    is_real = case["dtype"] not in ("complex64", "complex128")
+    numbers = [case["alpha"], case["beta"]]
+    changes = [
         {"queue": []}, {"entry": "gemm", "batch": 1}, {"buffers": 1}, {"activation": None},
-        {"bias": 0}, {"c": None, "beta": 0.0}, {"alpha": 1.0},
-        {"beta": 1.0} if case["c"] is not None else {}, {"values": "integers"},
-        {"values": "uniform"}, {"gaps": [0, 0, 0, 0]}, {"precision": None},
-        {"result": case["dtype"]} if case["dtype"] != "int8" else {}, {"config": None},
+        {"bias": 0}, {"c": None, "beta": 0.0}, {"alpha": 1.0}, {"values": "integers"},
+        {"values": "uniform"}, {"gaps": [0, 0, 0, 0]}, {"precision": None}, {"config": None},
     ]  # fmt: skip
+    if case["c"] is not None:
+        changes.append({"beta": 1.0})
+    if case["dtype"] != "int8":
+        changes.append({"result": case["dtype"]})
     for name in ("a", "b", "out", "c"):
         if isinstance(case[name], dict):
-            place = {
-                key: PLAIN_LAYOUT[key] for key in PLAIN_LAYOUT if key not in ("trans", "stack")
-            }
-            parts = [PLAIN_LAYOUT, place, *({key: value} for key, value in PLAIN_LAYOUT.items())]
+            parts = [PLAIN_LAYOUT, *({key: value} for key, value in PLAIN_LAYOUT.items())]
             changes += [{name: case[name] | part} for part in parts]
-    numbers = (case["alpha"], case["beta"])
-    is_complex = case["dtype"] in ("complex64", "complex128")
-    if is_complex and not any(isinstance(one, list) for one in numbers):
-        changes.append({"dtype": "float32", "result": "float32"})
-    if case["dtype"] != "float32" and case["dtype"] == case["result"]:
+    if case["dtype"] == case["result"] and (is_real or list not in map(type, numbers)):
         changes.append({"dtype": "float32", "result": "float32", "precision": None})
     yield from simpler(case, changes, sizes=("batch", "m", "n", "k"))
     if case["config"] is not None:
-        for parameters in _simpler_configs(case["config"]):
+        cls = FAMILIES[case["config"]["path"]].config_class
+        for parameters in simpler(case["config"], _simpler_parameters(cls, case["config"])):
             yield case | {"config": parameters}
 
 
-def _simpler_configs(config):
+def _simpler_parameters(cls, config):
     """A parameter at its default, or halved."""
-    cls = FAMILIES[config["path"]].config_class
     for name, value in config.items():
         default = getattr(cls, name, None)
-        if isinstance(default, int) and value != default:
-            yield config | {name: default}
-        elif name != "path" and default is None and isinstance(value, int) and value > 1:
-            yield config | {name: 1}
-            yield config | {name: value // 2}
+        if isinstance(default, int):
+            yield {name: default}
+        elif name != "path" and isinstance(value, int) and value > 1:
+            yield {name: 1}
+            yield {name: value // 2}
