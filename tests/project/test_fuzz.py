@@ -48,12 +48,19 @@ def totals(output):
     return {device: int(count) for count, device in re.findall(r": (\d+) cases on (\w+),", output)}
 
 
-def test_nothing_wrong():
-    done = fuzz_toy("Toy", "--cases", "100")
+@pytest.mark.parametrize(
+    ("toy", "says"),
+    [
+        ("Toy", r"^seed 3\n(?s:.*): \d+ cases on left, (?s:.*): \d+ cases on right, "),
+        ("Skips", r"on left, 0 failed, [1-9]\d* skipped, [1-9]\d* refused"),
+        ("NoDevice", "no device works here"),
+    ],
+)
+def test_what_is_no_failure(toy, says):
+    done = fuzz_toy(toy, "--cases", "64")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("seed 3\n")
-    assert sum(totals(done.stdout).values()) == 100
-    assert set(totals(done.stdout)) == {"left", "right"}
+    assert re.search(says, done.stdout)
+    assert toy == "NoDevice" or sum(totals(done.stdout).values()) == 64
 
 
 @pytest.mark.parametrize(
@@ -82,19 +89,6 @@ def test_a_case_without_end_is_a_failure():
     assert "hang" in done.stdout
     assert json.loads(repeated(done.stdout)[-1])["number"] >= 900
     assert sum(totals(done.stdout).values()) >= 40, "the other cases were not run"
-
-
-@pytest.mark.parametrize(
-    ("toy", "says"),
-    [
-        ("Skips", r"on left, 0 failed, [1-9]\d* skipped, [1-9]\d* refused"),
-        ("NoDevice", "no device works here"),
-    ],
-)
-def test_what_is_no_failure(toy, says):
-    done = fuzz_toy(toy, "--cases", "64")
-    assert done.returncode == 0
-    assert re.search(says, done.stdout)
 
 
 def test_what_depends_on_earlier_cases_is_said_to():
