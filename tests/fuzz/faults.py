@@ -177,6 +177,7 @@ class _Stage:
                 result = self._call.call(view, outs)
         except BaseException as error:  # noqa: BLE001 - that is what is tested
             raised = error
+        strike.is_over = True  # whatever the library has kept of what was patched
         what += f" ({strike.struck or 'no fault'})"
         if raised is None:
             injected = (self._case["fault"], self._case["raised"])
@@ -254,11 +255,12 @@ class _Strike:
     def __init__(self, number):
         self._left = number
         self.struck = ""
+        self.is_over = False
 
     def here(self, where):
         """Whether the fault strikes at this opportunity."""
         self._left -= 1
-        if self.struck or self._left >= 0:
+        if self.struck or self.is_over or self._left >= 0:
             return False
         self.struck = where
         return True
