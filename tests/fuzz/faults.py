@@ -12,6 +12,7 @@ import builtins
 import dis
 import errno
 import functools
+import gc
 import io
 import itertools
 import os
@@ -163,6 +164,7 @@ class _Stage:
             self._context = cl.Context([device_of(device)]) if is_new else context_of(device)
             queue = new_queue(self._context, case["order"])
             self._call = make_call(case["call"], queue, case["seed"])
+            gc.collect()  # finalizers of earlier queues would swallow an interrupt
         if is_warm:
             self._call.check(*self._call.begin(view))
 
