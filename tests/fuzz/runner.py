@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
 from .campaign import BLOCK, Case, Skipped, load
 from .worker import Died, Outcome, Worker, run_alone
 
@@ -20,8 +22,8 @@ _MOST_MEMORY = 3 << 30
 _MOST_FAILURES = 60
 #: Failures that are made smaller, at most; others are printed as they were found.
 _MOST_MINIMISED = 5
-#: Seconds between two lines about the progress.
-_TELL_SECONDS = 30.0
+#: Seconds between two looks at the progress: for a bar on a terminal, and for a line elsewhere.
+_BAR_SECONDS, _LINE_SECONDS = 0.5, 30.0
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,7 @@ class CampaignRun:
         with ThreadPoolExecutor(len(workers)) as pool:
             futures = [pool.submit(self._work, worker) for worker in workers]
             try:
-                while wait(futures, _TELL_SECONDS).not_done:
-                    left = max(0.0, self._until - time.monotonic())
-                    total = self._result.counts.total()
-                    self._tell(f"{self._result.name}: {total} cases, {left:.0f} s left")
+                self._watch(futures)
             finally:
                 self._over = True
                 while wait(futures, 0.1).not_done:
@@ -131,6 +130,21 @@ class CampaignRun:
                         worker.close()
         for future in futures:
             future.result()
+
+    def _watch(self, futures):
+        """Show how far the campaign is until all workers are done."""
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        with Progress(*columns, transient=True) as bar:
+            task = bar.add_task(self._result.name, total=self._until - time.monotonic())
+            is_terminal = bar.console.is_terminal
+            while wait(futures, _BAR_SECONDS if is_terminal else _LINE_SECONDS).not_done:
+                left = max(0.0, self._until - time.monotonic())
+                cases = f"{self._result.name}: {self._result.counts.total()} cases"
+                if is_terminal:
+                    completed = bar.tasks[task].total - left
+                    bar.update(task, description=cases, completed=completed)
+                else:
+                    self._tell(f"{cases}, {left:.0f} s left")
 
     def _work(self, worker):
         """Run block after block."""
