@@ -1,7 +1,5 @@
 """Traits, probes and the ranking of devices; what can be is tested with no device."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from types import SimpleNamespace

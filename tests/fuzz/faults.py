@@ -23,7 +23,6 @@ import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pyclgemm
@@ -137,7 +136,7 @@ class _Stage:
 
     def __init__(self, case):
         self._case = case
-        self._call: Any = None
+        self._call = None
 
     def strike(self, number, rng):
         """One fault and the calls after it; whether the fault struck."""
@@ -170,7 +169,7 @@ class _Stage:
 
     def _inject(self, strike, rng, view, outs, what):
         """Call with the fault; check what comes out."""
-        raised: BaseException | None = None
+        raised = None
         result = None
         if self._case["fault"] == "disk":
             load_database.cache_clear()  # read again, with the fault
@@ -215,7 +214,7 @@ class _Stage:
 
     def _call_again(self, views, outs, what):
         """Call again in another thread, as a lock that is still held shows only there."""
-        found: list[BaseException] = []
+        found = []
 
         def again():
             call, held = self._call, None

@@ -20,7 +20,6 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -78,7 +77,7 @@ _NUMBERS = (
     0, -1, 1, 2, 3, 7, 255, 2**16, 2**30, 2**31 - 1, 2**31, 2**63, 2**64, 10**30, -(2**31),
     -(2**63), 0.5, -0.0, 1.0, 1e-320, 1e308, -1e308, math.inf, -math.inf, math.nan, True, False,
 )  # fmt: skip
-_OTHERS: tuple[Any, ...] = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
+_OTHERS = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
 
 #: What stands in the place of a file, if not a file: links have what they lead to.
 _LINKS = {
@@ -203,7 +202,7 @@ def _with_a_key_twice(text, rng):
 
 _ENCODINGS = ("utf-16", "utf-32", "utf-8-sig", "utf-7", "cp037")
 #: What is done to the text of a document.
-_TEXTS: dict[str, Any] = {
+_TEXTS = {
     "truncated": lambda text, rng: text.encode()[: rng.randrange(len(text))],
     "bits flipped": lambda text, rng: _flipped(text.encode(), rng, rng.choice((1, 1, 3, 20))),
     "text spliced in": _spliced,

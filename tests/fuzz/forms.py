@@ -8,7 +8,6 @@ Configurations are legal ones from the tuner's space, or others by mutation.
 
 import functools
 import math
-from typing import Any
 
 from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import typical_traits
@@ -19,11 +18,10 @@ from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.tuning.search import search_space
 from tests.support.families import SMALL_FAMILIES
 
-from .campaign import Case
 from .operands import SORTS
 
 #: How often each family is drawn on a CPU and on a GPU; None lets the library choose.
-_FAMILIES: dict[str, dict[str | None, int]] = {
+_FAMILIES = {
     "cpu": {"cpu": 9, "small_cpu": 5, "direct": 4, "indirect": 4, "gemv": 3, "small": 3, None: 3},
     "gpu": {
         "direct": 6, "indirect": 6, "gemv": 3, "small": 4, "matrix": 6, "wgmma": 4,
@@ -50,7 +48,7 @@ _ENTRIES = {
 #: Entry points without an argument for a configuration, or for which few configurations do.
 UNCONFIGURED = ("matmul", "layer", "packed")
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-_QUEUES: tuple[list[str], ...] = ([], [], [], [], ["out"], ["profiling"])
+_QUEUES = ([], [], [], [], ["out"], ["profiling"])
 _STACKS = {"packed": 5, "padded": 3, "reversed": 1, "broadcast": 2, "single": 2}
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)
 
@@ -137,7 +135,7 @@ def _tile_edges(parameters):
     if parameters is None:
         return 16, 16, 16
     values = dict(parameters)
-    config: Any = config_from_dict(values.pop("path"), values)
+    config = config_from_dict(values.pop("path"), values)
     if config.family in ("direct", "indirect"):
         return config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
     names = (("MWG", "MR", "MWI"), ("NWG", "NR", "NWI", "VW"), ("KWG", "KC", "KWI"))
@@ -160,7 +158,7 @@ def drawn_form(rng, device, traits):
     config = None
     if family is not None and entry not in UNCONFIGURED:
         config = _drawn_config(rng, family, dtype, precision, traits)
-    form: Case = {
+    form = {
         "device": device, "queue": rng.choice(_QUEUES), "entry": entry,
         "config": None if config is None else {"path": config.family, **config.as_dict()},
         "dtype": dtype, "result": result, "precision": precision,
