@@ -54,6 +54,16 @@ class Layout:
         return GUARD if self.alignment >= 16 else GUARD + self.alignment
 
 
+ROW = Layout()
+COLUMN = Layout("column")
+STRIDED = Layout("strided")
+
+#: Layouts whose alignment admits the widest vectors.
+ROW_ALIGNED = Layout(alignment=16)
+COLUMN_ALIGNED = Layout("column", alignment=16)
+ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
+
+
 class GuardedArray:
     """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
 
