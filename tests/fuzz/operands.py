@@ -5,7 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 
-from tests.support.buffers import GuardedArray, Layout
+from tests.support.buffers import GuardedArray, Layout, guarded_tensors
 from tests.support.reference import COMPLEX_DTYPES
 
 #: By how much each set of arrays starts later in its buffers than the one before, in elements:
@@ -155,19 +155,10 @@ class Tensors(Operands):
         return self._laid("out")
 
     def _laid(self, role, values=None):
-        case, k = self._case, self._case["extent"]
-        shape, dtype = (case["count"], k, k, k), case["dtype"]
-        # Strides of the tensor's number and its three indices.
-        strides = {
-            "contiguous": (k**3, k * k, k, 1),
-            "padded": ((k + 2) * k * k, (k + 2) * k, k + 2, 1),
-            "reversed dimensions": (k**3, 1, k, k * k),
-            "every other": (2 * k**3, 2 * k * k, 2 * k, 2),
-            "backwards": (-(k**3), k * k, -k, 1),
-            "repeated": (0, k * k, k, 1),
-        }[case[role]]
+        case, dtype = self._case, self._case["dtype"]
         values = None if values is None else values.astype(dtype)
-        return GuardedArray(self._queue, shape, dtype, strides, lead=case["lead"], values=values)
+        given = case["count"], case["extent"], dtype, case[role], case["lead"], values
+        return guarded_tensors(self._queue, *given)
 
 
 def _stack_kind(case, role, kind):

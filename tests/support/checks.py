@@ -1,5 +1,6 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
+import re
 from contextlib import ExitStack
 from unittest.mock import patch
 
@@ -90,6 +91,12 @@ def _given(options, offset):
     if offset or activation:
         options["epilogue"] = pyclgemm.Epilogue(offset and offset.array, activation)
     return wanted | {"bias": offset and offset.initial, "activation": activation}
+
+
+def raises(error, *parts):
+    """The error, with each of `parts` somewhere in its message."""
+    looks_ahead = "".join(f"(?=.*{re.escape(part)})" for part in parts)
+    return pytest.raises(error, match=f"(?s)^{looks_ahead}")
 
 
 def packed(queue, array, layout=None, **options):
