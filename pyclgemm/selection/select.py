@@ -206,8 +206,10 @@ def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -
     is_empty = 0 in (problem.m, problem.n, problem.k)
     decided = ""
     if is_empty:
-        simple = [one for one in ordered if family_of(one.config).role is Role.ANY]
-        ordered = sorted(simple, key=lambda one: _tile_size(one.config))
+        every = list(ordered)
+        simple = [one for one in every if family_of(one.config).role is Role.ANY]
+        # Of a precision that units alone compute no simple kernel is known.
+        ordered = sorted(simple, key=lambda one: _tile_size(one.config)) or every
     elif stated := _stated_threshold(known.hits):
         threshold, files = stated
         decided = f"{_compare(threshold, problem.m, problem.n, problem.k)}, "

@@ -49,11 +49,11 @@ AMD = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
         (("sm_80", "sm_90", "gfx1100", "gfx942"), UNIT_DTYPES, GemmShape(3, 5, 7, "TN"),
          ("direct", "gemv")),
         (("sm_80", "sm_90", "gfx1100", "gfx942"), UNIT_DTYPES, GemmShape(8, 8, 8, batch=1000),
-         ("small",)),
-        # float32 stays what it is; float64 waits until units were compared.
+         ("small", "direct", "gemv")),
+        # float32 stays what it is.
         (AMD, ("float16",), MEDIUM, ("matrix",)),
-        (AMD, ("float16",), SMALL, ("direct",)),
-        (AMD, ("float32", "float64"), MEDIUM, ("indirect",)),
+        (AMD, ("float16",), SMALL, ("direct", "gemv")),
+        (AMD, ("float32",), MEDIUM, ("direct", "indirect")),
     ],
 )  # fmt: skip
 def test_units_are_chosen_where_their_fragments_fill(architectures, dtypes, shape, paths):
@@ -77,31 +77,25 @@ def database_of(*configs, types=("float32", "TF32_TF32_F32"), device=NVIDIA):
     return a_database(made_file(records, device, kind="measured", types=types))
 
 
-@pytest.mark.parametrize("k", [64, 0])
-def test_a_precision_of_units_takes_the_record_of_a_unit(k):
-    problem = replace(CUBE.problem("float32", "TF32_TF32_F32"), k=k)
-    choice = select(problem, H100, database_of(MATRIX))
-    assert (choice.path, choice.config) == ("matrix", MATRIX)
-    assert "only matrix units compute TF32_TF32_F32" in choice.reason
+@pytest.mark.parametrize("name", "mnk")
+def test_of_a_precision_of_units_nothing_is_computed_by_units_too(name):
+    problem = replace(CUBE.problem("float32", "TF32_TF32_F32"), **{name: 0})
+    for database in (database_of(MATRIX), load_database()):
+        assert select(problem, H100, database).path in UNITS
 
 
 @pytest.mark.parametrize(
-    ("configs", "traits", "chosen", "reason"),
+    ("config", "traits", "lacking"),
     [
-        ((MATRIX, DIRECT), H100, MATRIX, ""),
-        ((MATRIX, DIRECT), typical_traits("sm_75"), DIRECT, "no matrix unit for F16_F16_F32"),
-        ((WGMMA, replace(WGMMA, STAGES=3), MATRIX), H100, WGMMA, ""),
-        ((WGMMA, replace(WGMMA, STAGES=3), MATRIX), REFUSED, MATRIX,
-         "wgmma for 64x64x64 and 1 more (the device must have warpgroup units: "
-         "'typical sm_90' has none: the driver said no"),
+        (MATRIX, H100, ()), (MATRIX, typical_traits("sm_75"), UNITS), (WGMMA, H100, ()),
+        (WGMMA, REFUSED, ("wgmma",)),
     ],
 )  # fmt: skip
-def test_records_of_units_are_passed_over_where_there_is_none(configs, traits, chosen, reason):
-    device = SM_90 if WGMMA in configs else NVIDIA
-    database = database_of(*configs, types=FLOAT16, device=device)
+def test_a_record_of_units_is_taken_where_the_device_has_them(config, traits, lacking):
+    database = database_of(config, types=FLOAT16, device=SM_90 if config is WGMMA else NVIDIA)
     choice = select(CUBE.problem("float16"), traits, database)
-    assert choice.config == chosen
-    assert reason in choice.reason
+    assert (choice.config == config) == (not lacking)
+    assert choice.path not in lacking
 
 
 # ------------------------------------------------------------------ what is refused
