@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyopencl as cl
 
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import ArgumentError, UnsupportedError, shown
 from .names import is_software
 from .probe import summary
 from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
@@ -60,13 +60,13 @@ def choose_device(selector: str | None) -> FoundDevice:
     if selector is None:
         return devices[0]
     if selector.isdigit():
-        matching = devices[int(selector) :][:1]
+        matching = [one for rank, one in enumerate(devices) if str(rank) == selector]
     else:
         matching = [one for one in devices if selector.lower() in _names(one).lower()]
     if not matching:
         known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
         raise ArgumentError(
-            f"device is {selector!r}, which is neither the number nor part of the name of a "
+            f"device is {shown(selector)}, which is neither the number nor part of the name of a "
             f"device that works: {'; '.join(known)}"
         )
     return matching[0]

@@ -17,17 +17,8 @@ import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
-from tests.support.buffers import Layout
-from tests.support.checks import (
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STEPS,
-    STRIDED,
-    check_batch,
-    skip_if_refused,
-)
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.checks import STEPS, check_batch, skip_if_refused
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal

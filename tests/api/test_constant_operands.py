@@ -10,8 +10,8 @@ import pytest
 import pyclgemm
 from pyclgemm.problem.problem import PackedLayout
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import guarded_matrix
-from tests.support.checks import ROW, check_gemm
+from tests.support.buffers import ROW, guarded_matrix
+from tests.support.checks import check_gemm
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.reference import ACTIVATIONS, random_array
 

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import GuardedArray, Layout
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.buffers import (
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    GuardedArray,
+    Layout,
+)
+from tests.support.checks import check_gemm
 from tests.support.reference import COMPLEX_DTYPES, DTYPES, random_array
 
 pytestmark = pytest.mark.any_runtime

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclgemm
-from tests.support.buffers import guarded_matrix, guarded_vector
-from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.buffers import COLUMN, ROW, STRIDED, guarded_matrix, guarded_vector
+from tests.support.checks import check_gemm
 from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_array
 
 pytestmark = pytest.mark.any_runtime

@@ -1,9 +1,6 @@
 """Instructions that the compiler does not know: from comments in PTX to instructions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -44,7 +41,7 @@ setp.ne.b32 p, %r12, 0;
 """
 
 
-def test_marked_comments_become_instructions_of_the_target_and_nothing_else_changes() -> None:
+def test_marked_comments_become_instructions_of_the_target_and_nothing_else_changes():
     lifted = lift(PTX, "sm_90a")
     before, after = PTX.decode().splitlines(), lifted.decode().splitlines()
     changed = [y.strip() for x, y in zip(before, after, strict=True) if x != y]
@@ -64,12 +61,12 @@ def test_marked_comments_become_instructions_of_the_target_and_nothing_else_chan
         (PTX.replace(b"//@", b"// "), "comments were dropped"),
     ],
 )
-def test_what_is_not_understood_is_refused(binary: bytes, message: str) -> None:
+def test_what_is_not_understood_is_refused(binary, message):
     with pytest.raises(PtxStepError, match=message):
         lift(binary, "sm_90a")
 
 
-def test_a_binary_that_cannot_be_lifted_is_told(queue: Any, traits: Any) -> None:
+def test_a_binary_that_cannot_be_lifted_is_told(queue, traits):
     """NVIDIA's is PTX text, here for another GPU or without a marked comment; others' is none."""
     product = GemmShape(64, 64, 64).product()
     (source,) = kernel_sources(product, DIRECT, typical_traits("sm_90"))
@@ -82,7 +79,7 @@ def test_a_binary_that_cannot_be_lifted_is_told(queue: Any, traits: Any) -> None
     assert told in caught.value.log
 
 
-def test_only_what_needs_it_is_marked() -> None:
+def test_only_what_needs_it_is_marked():
     product = GemmShape(128, 256, 64).product("float16")
     *packs, source = kernel_sources(product, WgmmaConfig(128, 256), typical_traits("sm_90"))
     assert source.target == "sm_90a"

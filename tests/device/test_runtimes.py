@@ -1,7 +1,5 @@
 """Finding runtimes that the loader misses; nothing here depends on what is installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -76,7 +74,7 @@ def test_nothing_to_do_without_the_wheel(registry, monkeypatch):
 
 def test_first_call_sees_the_systems_entries_and_the_wheels(fresh, wheel, registry, monkeypatch):
     (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
-    seen: dict[str, str] = {}
+    seen = {}
 
     def first_call():
         for entry in Path(os.environ["OCL_ICD_VENDORS"]).iterdir():

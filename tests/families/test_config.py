@@ -3,7 +3,6 @@
 import json
 import random
 from dataclasses import MISSING, fields, replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -144,7 +143,7 @@ def test_what_is_no_configuration_is_refused_in_few_words(given_config):
 
 
 def test_a_value_that_nests_deeply_can_be_named():
-    deep: Any = []
+    deep = []
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(ConfigError, match="too long to show"):
@@ -213,7 +212,7 @@ def test_the_tuner_stays_within_the_bounds(family):
             assert out_of_bounds(config.as_dict(), BOUNDS[family]) == []
 
 
-WILD: list[Any] = [-1, 2**15 + 1, 2**31, 2**63, 10**5000, True, 4.0, "4", None, float("nan"), [4]]
+WILD = [-1, 2**15 + 1, 2**31, 2**63, 10**5000, True, 4.0, "4", None, float("nan"), [4]]
 
 
 @pytest.mark.parametrize("value", WILD, ids=range(len(WILD)))
@@ -287,7 +286,7 @@ NO_FRAME = {"type": "object", "required": [], "properties": {}, "additionalPrope
 )
 def test_what_is_read_of_a_record_is_what_the_schema_allows(changes, lacking):
     """Constraints between parameters are no part of the schema, nor broken here."""
-    record: dict[str, Any] = dict(SOUND)
+    record = dict(SOUND)
     record |= {name: VALUES[name][index % len(VALUES[name])] for name, index in changes.items()}
     record.pop(lacking, None)
     validator = Draft202012Validator(SCHEMA | {"$ref": "#/$defs/record"} | NO_FRAME)

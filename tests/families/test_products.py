@@ -16,16 +16,8 @@ from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.precision import UNIT_DTYPES
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
-from tests.support.checks import (
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    check_batch,
-    check_gemm,
-    spoil_workspace,
-)
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.checks import check_batch, check_gemm, spoil_workspace
 from tests.support.configs import (
     BASES,
     BASES_AND_MORE,

@@ -19,16 +19,8 @@ from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.codegen import part_width, slab_reader
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
-from tests.support.buffers import Layout
-from tests.support.checks import (
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    check_gemm,
-    spoil_workspace,
-)
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.checks import check_gemm, spoil_workspace
 from tests.support.configs import (
     DIRECT,
     DIRECT_CONFIGS,

@@ -12,7 +12,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.model import predict
 from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.search import families_for, search_space, suits
-from tests.support.checks import COLUMN, ROW, STRIDED, check_gemm
+from tests.support.buffers import COLUMN, ROW, STRIDED
+from tests.support.checks import check_gemm
 from tests.support.databases import a_database, made_file
 from tests.support.facts import cpu, problem, recorded
 from tests.support.toy_family import ToyConfig, ToyFamily, registered

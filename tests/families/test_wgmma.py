@@ -15,17 +15,17 @@ from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.buffers import Layout, guarded_matrix
-from tests.support.checks import (
+from tests.support.buffers import (
     ALIGNED,
     COLUMN,
     COLUMN_ALIGNED,
     ROW,
     ROW_ALIGNED,
     STRIDED,
-    check_batch,
-    check_gemm,
+    Layout,
+    guarded_matrix,
 )
+from tests.support.checks import check_batch, check_gemm
 from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm

@@ -1,10 +1,7 @@
-"""What every campaign of the fuzzer offers: cases by seed, a run, and smaller cases."""
+"""What every campaign of the fuzzer offers: cases by seed, a run, and simpler cases."""
 
-import itertools
-import random
-from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 #: A case as JSON: all that `Campaign.run` needs. Where it names a device, it does so under
 #: "device", and the totals are divided by it.
@@ -26,7 +23,7 @@ CAMPAIGNS = {
 }
 
 
-class Failure(Exception):
+class Failure(AssertionError):
     """The library broke a promise; the message says which one, and shows both values."""
 
 
@@ -34,42 +31,31 @@ class Skipped(Exception):
     """The case cannot run here; raised by `Campaign.cases`, no case can."""
 
 
-class Campaign(Protocol):
-    """One kind of hostile test.
+def load(where: str) -> Any:
+    """An instance of the campaign of that name, or of ``module:Class``.
 
-    `run` is called in a worker process. It returns if the library kept its promises, if need be
-    with a word under which the case is counted, such as "refused", and raises `Failure` if not.
+    Its `run` is called in a worker process. It returns if the library kept its promises, if need
+    be with a word under which the case is counted, such as "refused", and raises `Failure` if not.
     Any other exception, a crash of the process, or a run longer than `seconds_per_case` counts as
-    a failure too.
+    a failure too. `cases` are endless, the same ones for the same state of a generator, and
+    `smaller` gives cases that are simpler in one respect, the simplest first.
     """
-
-    name: str
-    seconds_per_case: float
-
-    def cases(self, rng: random.Random) -> Iterator[Case]:
-        """Endless cases; the same ones for the same state of `rng`."""
-
-    def run(self, case: Case) -> str | None:
-        """Run one case."""
-
-    def smaller(self, case: Case) -> Iterator[Case]:
-        """Cases that are simpler than this one in one respect, the simplest first."""
-
-
-def load(where: str) -> Campaign:
-    """An instance of the campaign of that name, or of ``module:Class``."""
     module, _, name = CAMPAIGNS.get(where, where).partition(":")
-    return cast(Campaign, getattr(import_module(module), name)())
+    return getattr(import_module(module), name)()
 
 
-def block_cases(campaign: Campaign, seed: int, block: int, first: int = 0) -> Iterator[Case]:
-    """The cases of a block from number `first` on."""
-    rng = random.Random(f"{seed} {campaign.name} {block}")
-    return itertools.islice(campaign.cases(rng), first, BLOCK)
-
-
-def simpler_in(case: Case, **plain: Any) -> Iterator[Case]:
-    """The case with one of its values replaced by a plain one."""
-    for name, value in plain.items():
-        if case[name] != value:
-            yield case | {name: value}
+def simpler(case: Case, changes: Any = (), *, sizes: Any = (), lists: Any = ()):
+    """The case with one item of a list alone or left out, with one change, or a smaller size."""
+    for name in lists:
+        items = case[name]
+        fewer = [[one] for one in items]
+        fewer += [items[:index] + items[index + 1 :] for index in range(len(items))]
+        if len(items) > 1:
+            yield from (case | {name: some} for some in fewer)
+    for change in changes:
+        if case | change != case:
+            yield case | change
+    for name in sizes:
+        for less in (1, case[name] // 2, case[name] - 1):
+            if 0 < less < case[name]:
+                yield case | {name: less}

@@ -2,8 +2,6 @@
 
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
 
 import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
 
@@ -15,22 +13,19 @@ from pyclgemm.device.names import is_software
 
 from .campaign import Skipped
 
-#: The runner names here what the text of a device must contain.
-DEVICE_VARIABLE = "PYCLGEMM_FUZZ_DEVICE"
-
 
 @functools.cache
-def _devices() -> dict[str, cl.Device]:
-    found: dict[str, cl.Device] = {}
+def _devices():
+    found = {}
     for one in working_devices():
         if one.device is not None and not is_software(one.name):
             found.setdefault(f"{one.platform}: {one.name}", one.device)
     return found
 
 
-def device_texts() -> list[str]:
+def device_texts():
     """The devices of this machine that work, as far as the user wants them; `Skipped` if none."""
-    wanted = os.environ.get(DEVICE_VARIABLE, "").lower()
+    wanted = os.environ.get("PYCLGEMM_FUZZ_DEVICE", "").lower()
     texts = sorted(text for text in _devices() if wanted in text.lower())
     if not texts:
         kind = f"no OpenCL device whose name has {wanted!r}" if wanted else "no OpenCL device"
@@ -38,17 +33,16 @@ def device_texts() -> list[str]:
     return texts
 
 
-def device_of(text: str) -> cl.Device:
+def device_of(text):
     """The device that a case names; `Skipped` if this machine lacks it."""
-    try:
-        return _devices()[text]
-    except KeyError:
-        raise Skipped(f"there is no device {text!r} here") from None
+    if text not in _devices():
+        raise Skipped(f"there is no device {text!r} here")
+    return _devices()[text]
 
 
 @functools.cache
-def context_of(text: str) -> cl.Context:
-    """One context for each device of a process, so that kernels are built once."""
+def context_of(text, number=0):
+    """A context of a device, kept: kernels are built once for each."""
     return cl.Context([device_of(text)])
 
 
@@ -59,13 +53,13 @@ _PROPERTIES = {
 }
 
 
-def new_queue(context: Any, *properties: str) -> cl.CommandQueue:
+def new_queue(context, *properties):
     """A queue of these properties: "in" or "out" of order, "profiling"."""
     value = sum(_PROPERTIES[name] for name in set(properties))
     return cl.CommandQueue(context, properties=value)
 
 
 @functools.cache
-def queue_of(text: str, properties: Sequence[str] = ()) -> cl.CommandQueue:
+def queue_of(text, properties=()):
     """One queue for each device and properties."""
     return new_queue(context_of(text), *properties)

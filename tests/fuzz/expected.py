@@ -27,7 +27,6 @@ This module adds what other inputs need:
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -57,130 +56,97 @@ class Wanted(Expected):
     told: np.ndarray
 
 
-@dataclass(frozen=True)
-class Scalars:
-    """The numbers and names of a product, as `pyclgemm.gemm` takes them."""
+class _Magnitudes:
+    """Absolute values of all that a result is made of."""
 
-    alpha: complex = 1.0
-    beta: complex | None = None
-    trans_a: str = "N"
-    trans_b: str = "N"
-    activation: str | None = None
-    precision: str | None = None
+    def __init__(self, a, b, c, bias, alpha, beta):
+        wide = np.complex128 if a.dtype.name in COMPLEX_DTYPES else np.float64
+        if alpha == 0:
+            a, b = a[:, :0], b[:0]
+        shape = len(a), b.shape[1]
+        addend = c if c is not None and beta else np.zeros(shape)
+        offset = np.zeros(shape[1]) if bias is None else bias
+        self.arrays = [abs(one.astype(wide)) for one in (a, b, addend, offset)]
+        self.numbers = [abs(alpha), abs(beta or 0.0)]
+
+    def sums(self, *, finite=False):
+        """``|A| |B|``, and the whole sum; of finite parts alone if that is wanted."""
+        left, right, addend, offset = self.arrays
+        alpha, beta = self.numbers
+        if finite:
+            parts = [np.where(np.isfinite(one), one, 0.0) for one in self.arrays]
+            left, right, addend, offset = parts
+            alpha, beta = (one if math.isfinite(one) else 1.0 for one in self.numbers)
+        products = left @ right
+        return products, alpha * products + beta * addend + offset
+
+    def infinite(self):
+        """Elements that depend on a NaN or an infinity."""
+        left, right, addend, offset = (~np.isfinite(one) for one in self.arrays)
+        found = left.any(1, keepdims=True) | right.any(0, keepdims=True) | addend | offset
+        return found | (not all(map(math.isfinite, self.numbers)))
 
 
-def wanted_product(
-    a: np.ndarray, b: np.ndarray, c: Any, bias: Any, scalars: Scalars, result: str
-) -> Wanted:
-    """The result of one product of arrays as they are stored; `result` is its element type."""
-    dtype = a.dtype.name
+def wanted_product(a, b, c, bias, result, *, trans_a="N", trans_b="N", **options):
+    """The result of one product of arrays as they are stored; `result` is its element type.
+
+    The options are those of `expected_gemm`: alpha, beta, activation, precision.
+    """
+    a, b = transposed(a, trans_a), transposed(b, trans_b)
     with np.errstate(all="ignore"):
-        reference = expected_gemm(
-            a, b, c, alpha=scalars.alpha, beta=scalars.beta, trans_a=scalars.trans_a,
-            trans_b=scalars.trans_b, bias=bias, activation=scalars.activation,
-            precision=scalars.precision, result=result,
-        )  # fmt: skip
-        if dtype == "int8":
+        reference = expected_gemm(a, b, c, bias=bias, result=result, **options)
+        if a.dtype.name == "int8":
             told = np.ones(reference.value.shape, bool)
             return Wanted(reference.value, reference.bound, told)
-        return _with_limits(reference.value, reference.bound, a, b, c, bias, scalars, result)
+        return _with_limits(reference, a, b, c, bias, result, **options)
 
 
 def _with_limits(
-    value: np.ndarray, bound: np.ndarray, a: np.ndarray, b: np.ndarray, c: Any, bias: Any,
-    scalars: Scalars, result: str,
-) -> Wanted:  # fmt: skip
-    dtype = a.dtype.name
-    is_complex = dtype in COMPLEX_DTYPES
-    wide = np.complex128 if is_complex else np.float64
-    arithmetic = arithmetic_of(dtype, scalars.precision)
-    stored = ml_dtypes.finfo(result)
-    alpha, beta = abs(scalars.alpha), abs(scalars.beta or 0.0)
-    uses_c = c is not None and scalars.beta not in (None, 0)
-    left, right = transposed(a, scalars.trans_a), transposed(b, scalars.trans_b)
-    left, right = abs(left.astype(wide)), abs(right.astype(wide))
-    if scalars.alpha == 0:
-        left, right = left[:, :0], right[:0]
+    reference, a, b, c, bias, result, *, alpha=1.0, beta=None, activation=None, precision=None
+):
+    value = reference.value
+    is_complex = a.dtype.name in COMPLEX_DTYPES
+    arithmetic, stored = arithmetic_of(a.dtype.name, precision), ml_dtypes.finfo(result)
+    magnitudes = _Magnitudes(a, b, c, bias, alpha, beta)
+    left, right, addend, _ = magnitudes.arrays
+    products, whole = magnitudes.sums()
+
     depth = left.shape[1] * (2 if is_complex else 1)
     rows, columns = left.sum(1, keepdims=True), right.sum(0, keepdims=True)
-    products = left @ right
-    addend = abs(c.astype(wide)) if uses_c else np.zeros(value.shape)
-    offset = abs(bias.astype(wide)) if bias is not None else np.zeros(value.shape[1])
-    whole = alpha * products + beta * addend + offset
+    slope = 1.13 if activation else 1.0
+    flushed = abs(alpha) * (rows + columns + 2 * depth) + products + addend
+    flushed += sum(magnitudes.numbers) + 4
+    bound = reference.bound + 2 * slope * float(arithmetic.tiny) * flushed
 
-    tiny = float(arithmetic.tiny)
-    slope = 1.13 if scalars.activation else 1.0
-    flushed = alpha * (rows + columns + 2 * depth) + products + addend + alpha + beta + 4
-    bound = bound + 2 * slope * tiny * flushed
-
-    finite = np.isfinite(whole)
     largest = 0.25 * float(arithmetic.max)
-    fits = finite & (whole < largest) & (products < largest)
+    fits = np.isfinite(whole) & (whole < largest) & (products < largest)
     fits &= abs(value) + bound < 0.99 * float(stored.max)
-    infinite = _infinite_inputs(left, right, addend, offset, scalars)
-    told = fits | (infinite & ~_nearly_overflows(left, right, addend, offset, largest, scalars))
-    if is_complex:
-        told = fits
-    else:
-        if scalars.activation not in _KEEPS_INFINITIES:
-            told &= fits | _must_be_nan(value, scalars.activation, a, b, c, bias, scalars)
-        told &= fits | np.isnan(value) | np.isinf(value)
+    told = fits
+    if not is_complex:
+        # Finite parts that overflow could change an infinity to NaN.
+        finite_products, finite_whole = magnitudes.sums(finite=True)
+        infinite = magnitudes.infinite() & (finite_products < largest) & (finite_whole < largest)
+        if activation not in _KEEPS_INFINITIES:
+            # What is NaN before the activation stays so.
+            before = expected_gemm(a, b, c, bias=bias, alpha=alpha, beta=beta, precision=precision)
+            infinite &= np.isnan(before.value) & np.isnan(value)
+        told = fits | (infinite & ~np.isfinite(value))
     # The name of a precision begins with what operands are rounded to.
-    most = _LARGEST_OPERANDS.get((scalars.precision or "").split("_")[0], math.inf)
-    told &= ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
+    most = _LARGEST_OPERANDS.get((precision or "").split("_")[0], math.inf)
+    told = told & ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
 
-    if scalars.activation in _KEEPS_INFINITIES and scalars.precision in (None, "F16_F16_F16"):
-        digits = 2.0 ** (arithmetic.nmant + 1)
-        exact = fits & (whole < digits) & _all_integers(a, b, c if uses_c else None, bias, scalars)
+    if activation in _KEEPS_INFINITIES and precision in (None, "F16_F16_F16"):
+        numbers = np.array([alpha, beta or 0])
+        read = (a, b, bias, numbers, c if beta else None)
+        is_exact = not numbers.imag.any() and all(map(_are_integers, read))
+        exact = fits & (whole < 2.0 ** (arithmetic.nmant + 1)) & is_exact
         rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
         bound = np.where(exact, rounded * abs(value), bound)
     return Wanted(value, bound, told)
 
 
-def _all_integers(a: Any, b: Any, c: Any, bias: Any, scalars: Scalars) -> bool:
-    numbers = (scalars.alpha, scalars.beta or 0)
-    if any(complex(one).imag or not complex(one).real.is_integer() for one in numbers):
-        return False
-    for array in (a, b, c, bias):
-        if array is not None and array.size:
-            parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
-            for part in parts:
-                part = part.astype(np.float64)
-                if not (np.isfinite(part).all() and (part == np.rint(part)).all()):
-                    return False
-    return True
-
-
-def _infinite_inputs(
-    left: np.ndarray, right: np.ndarray, addend: np.ndarray, offset: np.ndarray, scalars: Scalars
-) -> np.ndarray:
-    """Elements that depend on a NaN or an infinity."""
-    row = ~np.isfinite(left).all(1, keepdims=True)
-    column = ~np.isfinite(right).all(0, keepdims=True)
-    numbers = not all(math.isfinite(abs(one or 0)) for one in (scalars.alpha, scalars.beta))
-    found: np.ndarray = row | column | ~np.isfinite(addend) | ~np.isfinite(offset)
-    return found | numbers
-
-
-def _nearly_overflows(
-    left: np.ndarray, right: np.ndarray, addend: np.ndarray, offset: np.ndarray, largest: float,
-    scalars: Scalars,
-) -> np.ndarray:  # fmt: skip
-    """Elements whose finite parts alone may overflow, which could change an infinity to NaN."""
-    parts = [np.where(np.isfinite(one), one, 0.0) for one in (left, right, addend, offset)]
-    alpha, beta = (abs(one or 0) for one in (scalars.alpha, scalars.beta))
-    alpha, beta = (one if math.isfinite(one) else 1.0 for one in (alpha, beta))
-    products = parts[0] @ parts[1]
-    whole = alpha * products + beta * parts[2] + parts[3]
-    return ~((products < largest) & (whole < largest))
-
-
-def _must_be_nan(
-    value: np.ndarray, activation: Any, a: Any, b: Any, c: Any, bias: Any, scalars: Scalars
-) -> np.ndarray:
-    """Elements that are NaN before the activation: those stay so."""
-    plain = expected_gemm(
-        a, b, c, alpha=scalars.alpha, beta=scalars.beta, trans_a=scalars.trans_a,
-        trans_b=scalars.trans_b, bias=bias, precision=scalars.precision,
-    )  # fmt: skip
-    return np.isnan(plain.value) & np.isnan(value)
+def _are_integers(array):
+    if array is None:
+        return True
+    wide = array.astype(np.complex128)
+    return bool(np.isfinite(wide).all() and (wide == np.rint(wide)).all())

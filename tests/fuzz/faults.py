@@ -3,16 +3,27 @@
 What is promised: the exception is the one that was injected, or one of `pyclgemm.errors`; the
 operands are as they were; what the failed call left does not write later; the next calls, with
 the numbers of before and with others, are right; nothing waits for a lock.
+
+A fault strikes at a line, by a signal, or at a call of the n-th time. Nothing here relies on the
+library's own names.
 """
 
+import builtins
+import dis
+import errno
+import functools
+import gc
+import io
+import itertools
+import os
 import random
+import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Any
-
-import numpy as np
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from unittest.mock import patch
 
 import pyclgemm
 
@@ -21,27 +32,12 @@ import pyopencl as cl
 
 from pyclgemm.selection.database import load_database
 
-from .campaign import Case, Failure, Skipped, simpler_in
+from .calls import CALLS, FACTORS, make_call
+from .campaign import Failure, Skipped, simpler
 from .devices import context_of, device_of, device_texts, new_queue
-from .exact import CALLS, VARIANTS, ExactCall, Variant, compare, host_values, make_call
-from .injection import (
-    InjectedError,
-    InjectedInterrupt,
-    Strike,
-    at_call,
-    at_constructor,
-    at_disk,
-    at_line,
-    by_signal,
-    cl_error,
-)
 
 #: Seconds after which a call is taken to wait for ever.
 _DEADLOCK = 30.0
-
-#: What was done before the call that fails, and how many faults a case then injects. "warm": it
-#: ran before. "prepare": its kernels are built. "build": the context is new.
-STATES = {"warm": 60, "prepare": 20, "build": 4}
 
 _LAUNCH = (
     "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "INVALID_WORK_GROUP_SIZE", "INVALID_KERNEL_ARGS",
@@ -49,53 +45,41 @@ _LAUNCH = (
 )  # fmt: skip
 _ARGUMENT = ("INVALID_ARG_VALUE", "OUT_OF_RESOURCES", "INVALID_MEM_OBJECT")
 _ALLOCATE = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "INVALID_BUFFER_SIZE")
-_BUILD = ("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE")
-_KERNEL = ("INVALID_KERNEL_NAME", "OUT_OF_HOST_MEMORY")
-_DISK = ("ENOSPC", "EACCES", "EROFS", "EIO")
+_ANYWHERE = [("line", "interrupt"), ("signal", "interrupt")]
+_IN_PYTHON = [*_ANYWHERE, ("line", "error"), ("late", "interrupt")]
 
-#: Faults of each state: a kind, and what it raises.
-FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "warm": (
-        ("line", "interrupt"), ("line", "error"), ("signal", "interrupt"), ("late", "interrupt"),
-        *(("launch", status) for status in _LAUNCH),
-        *(("argument", status) for status in _ARGUMENT),
-        *(("allocate", status) for status in _ALLOCATE),
-    ),
-    "prepare": (
-        ("line", "interrupt"), ("line", "error"), ("signal", "interrupt"), ("late", "interrupt"),
-        *(("launch", status) for status in _LAUNCH[:3]),
-        *(("argument", status) for status in _ARGUMENT[:2]),
-        *(("allocate", status) for status in _ALLOCATE[:2]),
-        *(("kernel", status) for status in _KERNEL),
-    ),
-    "build": (
-        ("line", "interrupt"), ("signal", "interrupt"),
-        *(("build", status) for status in _BUILD),
-        *(("disk", code) for code in _DISK),
-    ),
-}  # fmt: skip
+
+def _each(**raised):
+    return [(kind, one) for kind, some in raised.items() for one in some]
+
+
+#: Faults by what was done before the call that fails: a kind, and what it raises. "warm": it ran
+#: before. "prepare": its kernels are built. "build": the context is new.
+FAULTS = {
+    "warm": _IN_PYTHON + _each(launch=_LAUNCH, argument=_ARGUMENT, allocate=_ALLOCATE),
+    "prepare": _IN_PYTHON
+    + _each(launch=_LAUNCH[:3], argument=_ARGUMENT[:2], allocate=_ALLOCATE[:2])
+    + _each(kernel=("INVALID_KERNEL_NAME", "OUT_OF_HOST_MEMORY")),
+    "build": _ANYWHERE
+    + _each(build=("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"))
+    + _each(disk=("ENOSPC", "EACCES", "EROFS", "EIO")),
+}
+#: How many faults a case injects, by state.
+_COUNTS = {"warm": 60, "prepare": 20, "build": 4}
+
+#: Where pyopencl fails, by the kind of a fault, and the routine of OpenCL that it names.
+_PLACES = {
+    "launch": (cl, "enqueue_nd_range_kernel", "enqueue_nd_range_kernel"),
+    "argument": (cl.Kernel, "set_arg", "set_arg"),
+    "build": (cl.Program, "build", "build"),
+    "kernel": (cl, "Kernel", "create_kernel"),
+    "allocate": (cl, "Buffer", "create_buffer"),
+}
 
 #: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
 _ALWAYS_NEW = ("pack", "plan_made", "dense_made")
-
 #: How many faults at lines a case injects, and how far apart, so that the call passes at last.
 _LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build": (4, 900)}
-
-
-def _steps(call: str, state: str, fault: str) -> tuple[int, int]:
-    """How many faults of a case, and how many opportunities from one to the next."""
-    if fault != "line":
-        return STATES[state], 1
-    return _LINES["always new" if call in _ALWAYS_NEW and state == "warm" else state]
-
-
-#: Where pyopencl's functions and constructors fail, by the kind of a fault.
-_FUNCTIONS: dict[str, tuple[Any, str]] = {
-    "launch": (cl, "enqueue_nd_range_kernel"),
-    "argument": (cl.Kernel, "set_arg"),
-    "build": (cl.Program, "build"),
-}
-_CONSTRUCTORS = {"kernel": ("Kernel", "create_kernel"), "allocate": ("Buffer", "create_buffer")}
 
 
 class Faults:
@@ -104,169 +88,145 @@ class Faults:
     name = "faults"
     seconds_per_case = 300.0
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         """All calls, states and faults in a random order, again and again."""
-        table = [
-            (device, order, call, state, fault)
-            for device in device_texts()
-            for order in ("in", "out")
-            for call in CALLS
-            for state, faults in FAULTS.items()
-            for fault in faults
-        ]
+        faults = [(state, *fault) for state, some in FAULTS.items() for fault in some]
+        table = list(itertools.product(device_texts(), ("in", "out"), CALLS, faults))
         while True:
             rng.shuffle(table)
-            for device, order, call, state, (fault, raised) in table:
-                count, stride = _steps(call, state, fault)
+            for device, order, call, (state, fault, raised) in table:
+                count, stride = _COUNTS[state], 1
+                if fault == "line":
+                    is_new = state == "warm" and call in _ALWAYS_NEW
+                    count, stride = _LINES["always new" if is_new else state]
+                # Lines that are far apart are others each time.
                 yield {
                     "device": device, "order": order, "call": call, "state": state,
                     "fault": fault, "raised": raised, "stride": stride, "count": count,
-                    # Lines that are far apart, from another one each time.
-                    "first": rng.randrange(stride),
-                    "finish": rng.random() < 0.5,
+                    "first": rng.randrange(stride), "finish": rng.random() < 0.5,
                     "seed": rng.randrange(2**31),
                 }  # fmt: skip
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Inject `count` faults, and hold the library to its promises after each."""
         device_of(case["device"])
         rng = random.Random(case["seed"])
         stage = _Stage(case)
         struck = 0
-        number = case["first"]
-        for _ in range(case["count"]):
-            if not stage.strike(number, rng):
-                if case["fault"] != "signal":
-                    break  # the call passes: there is no such opportunity
-            else:
+        for index in range(case["count"]):
+            if stage.strike(case["first"] + index * case["stride"], rng):
                 struck += 1
-            number += case["stride"]
+            elif case["fault"] != "signal":
+                break  # the call passes: there is no such opportunity
         if not struck:
             raise Skipped(f"{case['call']} has no opportunity for the fault {case['fault']!r}")
 
-    def smaller(self, case: Case) -> Iterator[Case]:
+    def smaller(self, case):
         """Fewer faults; then a simpler queue and a simpler call."""
-        count = case["count"]
-        if count > 1:
-            half = count // 2
-            yield case | {"count": half}
-            yield case | {"count": count - half, "first": case["first"] + half * case["stride"]}
-        yield from simpler_in(case, order="in", finish=True, call="gemm")
+        half = case["count"] // 2
+        later = {"count": case["count"] - half, "first": case["first"] + half * case["stride"]}
+        changes = [{"order": "in"}, {"finish": True}]
         if case["call"] != "gemm":
-            yield from simpler_in(case, call="gemm_c")
+            changes += [{"call": "gemm"}, {"call": "gemm_c"}]
+        return simpler(case, [{"count": half}, later, *changes] if half else changes)
 
 
 class _Stage:
     """The queue and the operands of a case, made anew as its state wants it."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case):
         self._case = case
-        self._prepared: tuple[Any, ExactCall] | None = None
+        self._call = None
 
-    def strike(self, number: int, rng: random.Random) -> bool:
+    def strike(self, number, rng):
         """One fault and the calls after it; whether the fault struck."""
         case = self._case
         what = f"{case['call']}, {case['state']}, {case['fault']} {case['raised']} at {number}"
-        before, failing, other = (VARIANTS[i] for i in rng.sample(range(len(VARIANTS)), 3))
-        queue, call = self._ready(before)
-        given = call.prepare(failing)
-        queue.finish()
-        strike = self._inject(number, rng, queue, call, failing, given, what)
+        views = rng.sample(range(len(FACTORS)), 3)
+        self._set_stage(views[0])
+        outs = self._call.prepare(views[1])
+        self._call.queue.finish()
+        strike = _Strike(0 if case["fault"] == "signal" else number)
+        self._inject(strike, rng, views[1], outs, what)
         if case["finish"]:
-            queue.finish()
-        self._after(queue, call, (before, failing, other), given, f"{what} ({strike.struck})")
+            self._call.queue.finish()
+        self._call_again(views, outs, f"{what} ({strike.struck})")
         return bool(strike.struck)
 
-    def _ready(self, variant: Variant) -> tuple[Any, ExactCall]:
+    def _set_stage(self, view):
         case = self._case
-        if case["state"] == "warm" and self._prepared is not None:
-            queue, call = self._prepared
-        else:
-            is_new = case["state"] == "build"
+        is_warm = case["state"] == "warm"
+        if self._call is None or not is_warm:
             device = case["device"]
-            context = cl.Context([device_of(device)]) if is_new else context_of(device)
-            queue = new_queue(context, case["order"])
-            call = make_call(case["call"], queue, case["seed"])
-            self._prepared = queue, call
-        if case["state"] == "warm":
-            call.check(variant, call.run(variant), queue, f"{case['call']} before any fault")
-        return queue, call
+            is_new = case["state"] == "build"
+            # Held: Intel's queues do not keep theirs.
+            self._context = cl.Context([device_of(device)]) if is_new else context_of(device)
+            queue = new_queue(self._context, case["order"])
+            self._call = make_call(case["call"], queue, case["seed"])
+            gc.collect()  # finalizers of earlier queues would swallow an interrupt
+        if is_warm:
+            self._call.check(*self._call.begin(view))
 
-    def _inject(
-        self, number: int, rng: random.Random, queue: Any, call: ExactCall, variant: Variant,
-        given: Any, what: str,
-    ) -> Strike:  # fmt: skip
+    def _inject(self, strike, rng, view, outs, what):
         """Call with the fault; check what comes out."""
-        strike = Strike(0 if self._case["fault"] == "signal" else number)
-        raised: BaseException | None = None
+        raised = None
         result = None
         if self._case["fault"] == "disk":
             load_database.cache_clear()  # read again, with the fault
         try:
-            with self._fault(strike, rng, queue, call, variant):
-                result = call.call(variant, given)
+            with self._fault(strike, rng, view):
+                result = self._call.call(view, outs)
         except BaseException as error:  # noqa: BLE001 - that is what is tested
             raised = error
+        strike.is_over = True  # whatever the library has kept of what was patched
+        what += f" ({strike.struck or 'no fault'})"
         if raised is None:
             injected = (self._case["fault"], self._case["raised"])
-            if strike.struck and injected == ("line", "interrupt"):
-                raise Failure(f"{what} ({strike.struck}): the interrupt was swallowed")
-            call.check(variant, result, queue, f"{what}: the call itself, which passed")
-        elif not strike.struck:
-            raise Failure(f"{what}: without a fault the call raised {raised!r}") from raised
-        elif not isinstance(raised, (InjectedError, InjectedInterrupt, pyclgemm.PyclgemmError)):
+            is_lost = strike.struck and injected == ("line", "interrupt")
+            assert not is_lost, f"{what}: the interrupt was swallowed"
+            self._call.check(view, outs, result)  # the call passed
+        elif not strike.struck or not isinstance(raised, _ALLOWED):
             raise Failure(
-                f"{what} ({strike.struck}): the call raised {type(raised).__module__}."
-                f"{type(raised).__qualname__}: {raised}; the injected exception or one of "
-                "pyclgemm.errors is wanted"
+                f"{what}: the call raised {type(raised).__module__}.{type(raised).__qualname__}: "
+                f"{raised}; the injected exception or one of pyclgemm.errors is wanted"
             ) from raised
-        return strike
 
-    def _fault(
-        self, strike: Strike, rng: random.Random, queue: Any, call: ExactCall, variant: Variant
-    ) -> AbstractContextManager[None]:
+    def _fault(self, strike, rng, view):
         kind, raised = self._case["fault"], self._case["raised"]
         if kind == "line":
-            return at_line(strike, InjectedInterrupt if raised == "interrupt" else InjectedError)
+            return _at_line(strike, _InjectedInterrupt if raised == "interrupt" else _InjectedError)
         if kind == "signal":
-            return by_signal(strike, rng.uniform(0, self._duration(queue, call, variant)))
+            return _BySignal(strike, rng.uniform(0, self._duration(view)))
         if kind == "late":
-            return at_call(cl, "enqueue_nd_range_kernel", strike, InjectedInterrupt, late=True)
+            return _at_call(*_PLACES["launch"][:2], strike, _InjectedInterrupt, late=True)
         if kind == "disk":
-            return at_disk(strike, raised)
-        if kind in _CONSTRUCTORS:
-            name, routine = _CONSTRUCTORS[kind]
-            return at_constructor(name, strike, lambda: cl_error(routine, raised))
-        owner, name = _FUNCTIONS[kind]
-        return at_call(owner, name, strike, lambda: cl_error(name, raised))
+            return _at_disk(strike, raised)
+        owner, name, routine = _PLACES[kind]
+        return _at_call(owner, name, strike, lambda: _cl_error(routine, raised))
 
-    def _duration(self, queue: Any, call: ExactCall, variant: Variant) -> float:
+    def _duration(self, view):
         """About how long a call takes, for a signal in the middle of it."""
-        if self._case["state"] == "warm":
-            start = time.perf_counter()
-            call.run(variant)
-            return 1.3 * (time.perf_counter() - start)
-        return {"prepare": 5e-3, "build": 0.2}[self._case["state"]]
+        if self._case["state"] != "warm":
+            return {"prepare": 5e-3, "build": 0.2}[self._case["state"]]
+        start = time.perf_counter()
+        self._call.begin(view)
+        return 1.3 * (time.perf_counter() - start)
 
-    def _after(
-        self, queue: Any, call: ExactCall, variants: tuple[Variant, ...], given: Any, what: str
-    ) -> None:
+    def _call_again(self, views, outs, what):
         """Call again in another thread, as a lock that is still held shows only there."""
-        found: list[BaseException] = []
+        found = []
 
-        def again() -> None:
+        def again():
+            call, held = self._call, None
             try:
-                held = None
-                for variant in variants:
-                    got = call.run(variant)
-                    call.check(variant, got, queue, f"{what}: the call after it")
-                    if given is not None and held is None:
-                        queue.finish()
-                        held = np.array(host_values(given, queue))
-                call.check_inputs(queue, what)
-                if held is not None:
-                    queue.finish()
-                    compare(f"{what}: the failed call wrote later", host_values(given, queue), held)
+                for view in views:
+                    call.check(*call.begin(view))
+                    if held is None:
+                        call.queue.finish()
+                        held = [one.get().tobytes() for one in outs]
+                call.check_inputs()
+                call.queue.finish()
+                assert held == [one.get().tobytes() for one in outs], "the failed call wrote later"
             except BaseException as error:  # noqa: BLE001 - raised in the thread of the campaign
                 found.append(error)
 
@@ -276,6 +236,188 @@ class _Stage:
         if thread.is_alive():
             raise Failure(f"{what}: the call after it did not end within {_DEADLOCK:.0f} s")
         for error in found:
-            if isinstance(error, Failure):
-                raise error
             raise Failure(f"{what}: the call after it raised {error!r}") from error
+
+
+class _InjectedError(Exception):
+    """What a fault raises that the library cannot know."""
+
+
+class _InjectedInterrupt(KeyboardInterrupt):
+    """As Ctrl-C, but not from a terminal."""
+
+
+_ALLOWED = (_InjectedError, _InjectedInterrupt, pyclgemm.PyclgemmError)
+
+
+class _Strike:
+    """Counts opportunities from 0; says at the right one that it is time, and where that was."""
+
+    def __init__(self, number):
+        self._left = number
+        self.struck = ""
+        self.is_over = False
+
+    def here(self, where):
+        """Whether the fault strikes at this opportunity."""
+        self._left -= 1
+        if self.struck or self.is_over or self._left >= 0:
+            return False
+        self.struck = where
+        return True
+
+
+_NONE = (("LOAD_CONST", None), ("DUP_TOP", None))
+
+
+@functools.cache
+def _exits_of_with(code):
+    """Where the code of a function begins to leave a with statement, as offsets.
+
+    Python hands out signals at calls, jumps backwards and the begin of functions alone, so none
+    comes between the body of a with statement and its exit. A tracer could raise there.
+    """
+    found = set()
+    listed = list(dis.get_instructions(code))
+    for index, first in enumerate(listed):
+        names = [(one.opname, one.argval) for one in listed[index : index + 6]]
+        while names and names[0][0] in ("SWAP", "ROT_TWO", "NOP"):
+            names.pop(0)
+        nones = itertools.takewhile(lambda one: one in _NONE, names)
+        if names[:1] == [("LOAD_CONST", None)] and len(list(nones)) >= 3:
+            found.add(first.offset)
+    return frozenset(found)
+
+
+_PACKAGE = str(Path(pyclgemm.__file__).parent) + os.sep
+
+
+@contextmanager
+def _at_line(strike, make):
+    """Raise at a line of the library that is about to run, in this thread."""
+
+    def at_event(frame, event, _):
+        if event == "line" and frame.f_lasti not in _exits_of_with(frame.f_code):
+            name = frame.f_code.co_filename
+            if strike.here(f"{Path(name).name}:{frame.f_lineno}"):
+                raise make()
+        return at_event
+
+    def at_call(frame, event, _):
+        is_ours = frame.f_code.co_filename.startswith(_PACKAGE)
+        return at_event if is_ours and not strike.struck else None
+
+    before = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class _BySignal(AbstractContextManager[None]):
+    """Raise from a signal handler after some time. Only in the main thread.
+
+    A class and no generator: the signal may come while this context is entered or left, and a
+    generator would then be ended by whoever lets go of it.
+    """
+
+    def __init__(self, strike, seconds):
+        self._strike, self._seconds = strike, max(seconds, 1e-6)
+        self._inside = True
+
+    def __enter__(self):
+        signal.signal(signal.SIGALRM, self._handle)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_):
+        self._inside = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _handle(self, _, frame):
+        if self._inside:
+            place = frame and f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            self._strike.here(f"a signal after {self._seconds * 1e6:.0f} us at {place}")
+            raise _InjectedInterrupt
+
+
+def _cl_error(routine, status):
+    """The exception that pyopencl raises for a status, which is given by name."""
+    code = getattr(cl.status_code, status)
+    kind = cl.LogicError if code <= cl.status_code.INVALID_VALUE else cl.RuntimeError
+    if status == "MEM_OBJECT_ALLOCATION_FAILURE":
+        kind = cl.MemoryError
+    return kind(cl._cl._ErrorRecord(routine, code, f"injected {status}"))
+
+
+class _Striking:
+    """A function, or a class whose instances can fail to be made; if `late`, after its work."""
+
+    def __init__(self, real, name, strike, make, late):
+        self._real, self._name, self._strike, self._make, self._late = (
+            real,
+            name,
+            strike,
+            make,
+            late,
+        )
+
+    def __call__(self, *arguments, **options):
+        struck = self._strike.here(self._name)
+        if struck and not self._late:
+            raise self._make()
+        result = self._real(*arguments, **options)
+        if struck:
+            raise self._make()
+        return result
+
+    def __get__(self, instance, _=None):
+        return functools.partial(self, instance)
+
+    def __instancecheck__(self, instance):
+        return isinstance(instance, self._real)
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+def _at_call(owner, name, strike, make, *, late=False):
+    """Raise where a function or a class is called."""
+    return patch.object(owner, name, _Striking(getattr(owner, name), name, strike, make, late))
+
+
+_DISK = (
+    (builtins, "open"), (io, "open"), (os, "open"), (os, "replace"), (os, "rename"), (os, "mkdir"),
+    (os, "unlink"), (os, "stat"), (os, "scandir"), (os, "listdir"), (os, "write"), (os, "fsync"),
+    (os, "close"),
+)  # fmt: skip
+#: Python and the library as they are installed: that these can be read is taken for granted.
+_INSTALLED = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in (sys.prefix, sys.base_prefix, Path(_PACKAGE).parent, os.devnull)
+)
+
+
+@contextmanager
+def _at_disk(strike, code):
+    """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
+    number = getattr(errno, code)
+
+    def replacing(name, real):
+        def replaced(*arguments, **options):
+            file = arguments[0] if arguments else "."
+            is_named = isinstance(file, (str, bytes, os.PathLike))
+            names = [os.fsdecode(file)] if is_named else []
+            is_installed = is_named and os.path.abspath(names[0]).startswith(_INSTALLED)
+            if is_installed or not strike.here(f"{name}({file!r})"):
+                return real(*arguments, **options)
+            if name == "close":
+                real(*arguments)
+            raise OSError(number, os.strerror(number), *names)
+
+        return replaced
+
+    with ExitStack() as stack:
+        for owner, name in _DISK:
+            stack.enter_context(patch.object(owner, name, replacing(name, getattr(owner, name))))
+        yield

@@ -6,21 +6,20 @@ else is raised, nothing takes longer than 2 s, no code of a file runs, and nothi
 outside the user's folders.
 """
 
+import copy
 import json
 import math
 import os
 import random
+import re
 import resource
-import shutil
 import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -31,6 +30,7 @@ import pyclgemm
 import click.testing
 import pyopencl as cl
 import pyopencl.array as cl_array
+from numpy.testing import assert_array_equal
 
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
@@ -44,21 +44,47 @@ from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
 from tests.support.facts import recorded
 
-from .campaign import Case, Failure, simpler_in
+from .campaign import Failure, simpler
 from .devices import context_of, device_of, device_texts, new_queue
-from .exact import compare
-from .mutation import CANARY, NUMBERS, PLACES, STRINGS, hostile_text, long_file, mutated, put_place
 
 #: Seconds of this process that a file may cost; building a kernel takes its own time.
 _SECONDS = 2.0
 _SECONDS_WITH_BUILD = 8.0
-
 #: Seconds after which the clock on the wall says that nothing goes on, and bytes to go on with.
 _HANG = 15
 _MEMORY = 4 * 2**30
+#: The size of a long file.
+_LONG = 50 * 2**20
 
 _CPU = replace(CPU, MR=4, KC=64)
 _DIRECT = replace(DIRECT, KWGD=8)
+
+#: Set by code that runs although it should not.
+_CANARY = "PYCLGEMM_FUZZ_CANARY"
+_CODE = f"__import__('os').environ.__setitem__('{_CANARY}', '1')"
+
+#: Text that is code where it reaches a template, a kernel's source, a shell or a path.
+_STRINGS = (
+    "", " ", "A" * 100_000, "${" + _CODE + "}", f"<% {_CODE} %>", f"<%! {_CODE} %>",
+    f"\n% if {_CODE} or True:\n% endif\n", "<%include file='/etc/passwd'/>",
+    '"); __kernel void evil(__global int *p) { p[1 << 30] = 1; } //', "*/ #error evil /*",
+    "#pragma OPENCL EXTENSION all : disable", "\\\n#define float int", "%s%n%d{0}{x!r}", "\0",
+    "\u202eevil\u202c", "\ud800", "\ufeff", "\U0001f4a5" * 50, "../../../../tmp/evil",
+    "/etc/passwd", "~", "$HOME", "`touch evil`", "; touch evil", "float32\n", "FLOAT32", "NN\0",
+    "[bold]x[/bold] [/]", "\x1b[2J", "\u0661\u0662\u0663", "1e3", "nan", "__class__",
+)  # fmt: skip
+_NUMBERS = (
+    0, -1, 1, 2, 3, 7, 255, 2**16, 2**30, 2**31 - 1, 2**31, 2**63, 2**64, 10**30, -(2**31),
+    -(2**63), 0.5, -0.0, 1.0, 1e-320, 1e308, -1e308, math.inf, -math.inf, math.nan, True, False,
+)  # fmt: skip
+_OTHERS = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
+
+#: What stands in the place of a file, if not a file: links have what they lead to.
+_LINKS = {
+    "/dev/zero": "/dev/zero", "/dev/full": "/dev/full", "/dev/null": "/dev/null",
+    "dangling link": "nothing", "loop of links": "hostile.json", "link to another": "/etc/passwd",
+}  # fmt: skip
+_PLACES = ("directory", "fifo", "unreadable", *_LINKS)
 
 
 class Files:
@@ -67,155 +93,252 @@ class Files:
     name = "files"
     seconds_per_case = 60.0
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         """Databases most of all; now and then what is no file at all."""
-        kinds = list(_USERS)
         while True:
             yield {
                 "device": rng.choice(device_texts()),
-                "kind": rng.choice((*kinds, "database", "database", "user database")),
-                "place": rng.choice(PLACES) if rng.random() < 0.04 else "",
-                "long": rng.random() < 0.004,
-                "multiply": rng.random() < 0.4,
+                "kind": rng.choice((*_USERS, "database", "database", "user_database")),
+                "place": rng.choice(_PLACES) if rng.random() < 0.04 else "",
+                "long": rng.random() < 0.004, "multiply": rng.random() < 0.4,
                 "seed": rng.randrange(2**31),
-            }
+            }  # fmt: skip
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Make the file, use it, and see what came of it."""
         device_of(case["device"])
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-files-"))
-        try:
-            _Use(case, folder).run()
-        finally:
-            load_database.cache_clear()
-            shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as folder:
+            try:
+                _Use(case, Path(folder)).run()
+            finally:
+                load_database.cache_clear()
 
-    def smaller(self, case: Case) -> Iterator[Case]:
+    def smaller(self, case):
         """Without the product."""
-        return simpler_in(case, multiply=False)
+        return simpler(case, [{"multiply": False}])
+
+
+# Making files
+
+
+def _places(document):
+    """Every container of a document with each of its keys or indices."""
+    if isinstance(document, (dict, list)):
+        for key in list(document) if isinstance(document, dict) else range(len(document)):
+            yield document, key
+            yield from _places(document[key])
+
+
+def _mutated(document, rng):
+    """A copy of which a few values, keys or entries are others."""
+    document = copy.deepcopy(document)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        places = list(_places(document))
+        if not places:
+            return rng.choice(_STRINGS)
+        holder, key = rng.choice(places)
+        other, from_key = rng.choice(places)
+        values = (
+            rng.choice(_NUMBERS), rng.choice(_NUMBERS), rng.choice(_STRINGS), rng.choice(_OTHERS),
+            other[from_key], rng.choice(([holder[key]], str(holder[key]))),
+        )  # fmt: skip
+        how = rng.randrange(8)
+        if how < len(values):
+            holder[key] = copy.deepcopy(values[how])
+        elif how == 6:
+            del holder[key]
+        elif isinstance(holder, dict):
+            holder[rng.choice(_STRINGS[:20])] = holder[key]
+        else:
+            holder.insert(key, copy.deepcopy(holder[key]))
+    return document
+
+
+def _hostile_text(document, rng, *, lines):
+    """What was done to a document, and the bytes of the file."""
+    how = rng.choice(("values",) * 3 + tuple(_TEXTS))
+    if how == "values":
+        document = _mutated(document, rng)
+    text = "\n".join(map(json.dumps, document)) + "\n" if lines else json.dumps(document)
+    data = text if how == "values" else _TEXTS[how](text, rng)
+    return how, data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+
+
+def _flipped(data, rng, times):
+    changed = bytearray(data)
+    for _ in range(times):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _spliced(text, rng):
+    at = rng.randrange(len(text))
+    return text[:at] + rng.choice(_STRINGS) + text[at + rng.choice((0, 1, 9)) :]
+
+
+def _number_in(text, rng):
+    """Where a digit of the text stands."""
+    return rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
+
+
+def _nested(text, rng):
+    depth = rng.choice((500, 5_000, 100_000))
+    opened, closed = rng.choice((("[", "]"), ('{"a":', "}")))
+    nested = opened * depth + "1" + closed * depth
+    at = _number_in(text, rng)
+    return rng.choice((nested, text[:at] + nested + text[at + 1 :]))
+
+
+def _with_digits(text, rng):
+    at = _number_in(text, rng)
+    return text[:at] + "9" * rng.choice((20, 400, 5_000, 200_000)) + text[at:]
+
+
+def _with_a_key_twice(text, rng):
+    key = rng.choice(re.findall(r'"(\w+)": ', text) or ["path"])
+    value = json.dumps(rng.choice(_NUMBERS[:20]))
+    return text.replace("{", "{" + f"{json.dumps(key)}: {value}, ", 1)
+
+
+_ENCODINGS = ("utf-16", "utf-32", "utf-8-sig", "utf-7", "cp037")
+#: What is done to the text of a document.
+_TEXTS = {
+    "truncated": lambda text, rng: text.encode()[: rng.randrange(len(text))],
+    "bits flipped": lambda text, rng: _flipped(text.encode(), rng, rng.choice((1, 1, 3, 20))),
+    "text spliced in": _spliced,
+    "nested": _nested,
+    "digits": _with_digits,
+    "a key twice": _with_a_key_twice,
+    "another encoding": lambda text, rng: text.encode(rng.choice(_ENCODINGS)),
+    "CRLF": lambda text, rng: text.replace(", ", ",\r\n"),
+    "CR": lambda text, rng: text.replace(", ", ",\r"),
+    "empty": lambda text, rng: rng.choice((b"", b"\n", b"null", b"0", b'""', b"[]")),
+    "random bytes": lambda text, rng: rng.randbytes(rng.choice((1, 100, 10_000))),
+    "unchanged": lambda text, rng: text,
+}
+
+
+def _put_place(path, place):
+    """Make something else than a plain file."""
+    if place in _LINKS:
+        path.symlink_to(path if place == "loop of links" else _LINKS[place])
+    elif place == "directory":
+        (path / "nested.json").mkdir(parents=True)
+    elif place == "fifo":
+        os.mkfifo(path)
+    else:
+        path.touch(mode=0)
+
+
+# Using them
 
 
 class _Use:
     """One use of a hostile file, in folders of its own."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case, folder):
         self.case = case
         self.rng = random.Random(case["seed"])
-        self.home = folder / "home"
-        self.elsewhere = folder / "elsewhere"
-        self.given = folder / "given"
-        for one in (self.home, self.elsewhere, self.given):
+        self.home, self.elsewhere = folder / "home", folder / "elsewhere"
+        self.path = folder / "given" / "hostile.json"
+        for one in (self.home, self.elsewhere, self.path.parent):
             one.mkdir()
-        self.path = self.given / "hostile.json"
         self.done = "nothing"
         self.multiplied = False
 
-    def run(self) -> None:
+    def run(self):
         folders = {f"XDG_{name.upper()}_HOME": name for name in ("data", "cache", "config")}
         variables = {name: str(self.home / folder) for name, folder in folders.items()}
         before = Path.cwd()
         with patch.dict(os.environ, variables, HOME=str(self.home)), warnings.catch_warnings():
-            os.environ.pop(CANARY, None)
+            os.environ.pop(_CANARY, None)
             warnings.simplefilter("ignore")
             os.chdir(self.elsewhere)
             try:
                 self._timed()
-                if CANARY in os.environ:
-                    raise Failure(f"{self.done}: code of the file ran")
+                assert _CANARY not in os.environ, f"{self.done}: code of the file ran"
             finally:
                 os.chdir(before)
         written = [one.name for one in self.elsewhere.iterdir()]
-        if written:
-            raise Failure(f"{self.done}: {written} were written to the working directory")
+        assert not written, f"{self.done}: {written} were written to the working directory"
 
-    def _timed(self) -> None:
+    def _timed(self):
         start = time.process_time()
         what = f"a {self.case['kind']} file"
         try:
-            with _bounded(self):
+            with self._bounded():
                 _USERS[self.case["kind"]](self)
-        except (Failure, KeyboardInterrupt):
-            raise
         except pyclgemm.DatabaseError as error:
             if self.path.name not in str(error) and "PYCLGEMM_DATABASES" not in str(error):
-                raise Failure(
-                    f"{what}, {self.done}: {error}; this does not name the file"
-                ) from error
+                raise Failure(f"{what}, {self.done}: {error}; no file is named") from error
         except pyclgemm.PyclgemmError as error:
             str(error).encode("utf-8", errors="strict" if not self.case["place"] else "replace")
         except Exception as error:
-            raise Failure(
-                f"{what}, {self.done}: {type(error).__module__}.{type(error).__qualname__}: "
-                f"{str(error)[:300]}; an error of pyclgemm.errors is wanted"
-            ) from error
+            wanted = "a right result or an error of pyclgemm.errors is wanted"
+            raise Failure(f"{what}, {self.done}: {error!r:.300}; {wanted}") from error
         taken = time.process_time() - start
         most = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
-        if taken > most:
-            raise Failure(f"{what}, {self.done}: it took {taken:.1f} s; {most:.0f} s at most")
+        assert taken <= most, f"{what}, {self.done}: it took {taken:.1f} s; {most:.0f} s at most"
 
-    # -- making files ---------------------------------------------------------------------
+    @contextmanager
+    def _bounded(self):
+        """Neither endless nor with endless memory."""
 
-    def put(self, document: Any, *, lines: bool = False, path: Path | None = None) -> Path:
-        """Write the hostile version of a document."""
+        def end(*_):
+            raise Failure(f"it did not end within {_HANG} s")
+
+        before = signal.signal(signal.SIGALRM, end)
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        signal.alarm(_HANG)
+        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, limits[1]))
+        try:
+            yield
+        finally:
+            signal.alarm(0)
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            signal.signal(signal.SIGALRM, before)
+
+    def put(self, document, *, lines=False, path=None):
+        """Write the hostile version of a document, where databases are then read from."""
         path = path or self.path
         path.parent.mkdir(parents=True, exist_ok=True)
+        load_database.cache_clear()
         if self.case["place"]:
             self.done = self.case["place"]
             path.unlink(missing_ok=True)
-            put_place(path, self.case["place"])
+            _put_place(path, self.case["place"])
         elif self.case["long"]:
             self.done = "50 MB long"
-            path.write_bytes(long_file(document, self.rng))
+            text = json.dumps(document)
+            spaced = text[:1] + " " * _LONG + text[1:]
+            path.write_text(self.rng.choice((spaced, "[" + "1," * (_LONG // 2) + "1]")))
         else:
-            self.done, data = hostile_text(document, self.rng, lines=lines)
+            self.done, data = _hostile_text(document, self.rng, lines=lines)
             path.write_bytes(data)
         return path
 
-    # -- using them -----------------------------------------------------------------------
-
-    def multiply(self, config: Any = None) -> None:
+    def multiply(self, config=None):
         """A small product with what the databases say; its result must be right."""
         queue = new_queue(context_of(self.case["device"]))
         numbers = np.random.default_rng(0)
-        for sizes in ((13, 21, 17), (64, 64, 64)):
-            m, n, k = sizes
+        for m, n, k in ((13, 21, 17), (64, 64, 64)):
             a, b = (numbers.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
             on_device = [cl_array.to_device(queue, one) for one in (a, b)]
             pyclgemm.explain(queue, *on_device, config=config)
             if self.case["multiply"]:
                 self.multiplied = True
                 got = pyclgemm.gemm(queue, *on_device, config=config)
-                compare(f"{self.done}: a product", got.get(queue), a @ b)
+                assert_array_equal(got.get(queue), a @ b)
 
-    def command(self, *arguments: str) -> None:
+    def command(self, *arguments):
         """A command: it ends well, or by one clear line."""
-        result = click.testing.CliRunner().invoke(main, list(arguments))
-        raised = result.exception
+        raised = click.testing.CliRunner().invoke(main, list(arguments)).exception
         if raised is not None and not isinstance(raised, SystemExit):
             raise raised
 
 
-@contextmanager
-def _bounded(use: _Use) -> Iterator[None]:
-    """Neither endless nor with endless memory."""
-
-    def end(*_: Any) -> None:
-        raise Failure(f"a {use.case['kind']} file, {use.done}: it did not end within {_HANG} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    signal.alarm(_HANG)
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, limits[1]))
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _database_document(rng: random.Random) -> Any:
+def _database_document(rng):
     records = (
         recorded("64x64x64", _CPU, 12.5),
         recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
@@ -229,55 +352,46 @@ def _database_document(rng: random.Random) -> Any:
     return DatabaseFile.make(Path("x"), match, source, entries).document
 
 
-def _use_database(use: _Use) -> None:
+def _use_database(use):
     path = use.put(_database_document(use.rng))
     with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)}):
-        load_database.cache_clear()
         use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
         use.multiply()
 
 
-def _use_user_database(use: _Use) -> None:
+def _use_user_database(use):
     use.put(_database_document(use.rng), path=use.home / "data/pyclgemm/databases" / use.path.name)
-    load_database.cache_clear()
     use.command("explain", "13x21x17*4", "--architecture", "x86-64-v4")
     use.multiply()
 
 
-def _use_variable(use: _Use) -> None:
+def _use_variable(use):
     """The environment variable itself."""
-    text = use.rng.choice([*(one for one in STRINGS if "\0" not in one), "::", "a/../b", "/dev"])
+    values = [one for one in _STRINGS if "\0" not in one and "\ud800" not in one]
+    text = use.rng.choice((*values, "::", "a/../b", "/dev"))
     use.done = f"PYCLGEMM_DATABASES={text[:40]!r}"
-    try:
-        os.environ["PYCLGEMM_DATABASES"] = text
-    except UnicodeEncodeError:
-        return
-    try:
-        load_database.cache_clear()
-        use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
-    finally:
-        del os.environ["PYCLGEMM_DATABASES"]
-
-
-def _use_config_file(use: _Use) -> None:
-    config = use.rng.choice((_CPU, _DIRECT))
-    path = use.put({"path": config.family, **config.as_dict()})
     load_database.cache_clear()
-    asked = parse_config(str(path))
+    with patch.dict(os.environ, {"PYCLGEMM_DATABASES": text}):
+        use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
+
+
+def _use_config_file(use):
+    config = use.rng.choice((_CPU, _DIRECT))
+    asked = parse_config(str(use.put({"path": config.family, **config.as_dict()})))
     traits = traits_of(device_of(use.case["device"]))
     choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
     use.multiply(choice.config)
 
 
-def _use_config_mapping(use: _Use) -> None:
+def _use_config_mapping(use):
     config = use.rng.choice((_CPU, _DIRECT))
     use.done = "a mapping"
-    use.multiply(mutated({"path": config.family, **config.as_dict()}, use.rng))
+    use.multiply(_mutated({"path": config.family, **config.as_dict()}, use.rng))
 
 
-def _use_config_text(use: _Use) -> None:
-    value = use.rng.choice((*map(str, NUMBERS), *STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
-    name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *STRINGS[:12]))
+def _use_config_text(use):
+    value = use.rng.choice((*map(str, _NUMBERS), *_STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
+    name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *_STRINGS[:12]))
     text = use.rng.choice((f"{name}={value}", f"MR=4,{name}={value}", f"{name}=1,{value}"))
     use.done = f"the text {text[:60]!r}"
     commands = (
@@ -296,51 +410,37 @@ def _use_config_text(use: _Use) -> None:
         chosen(text)
 
 
-def _use_tuning_log(use: _Use) -> None:
-    lines = [
-        {
-            "shape": "64x64x64:NT", "status": status, "seconds": seconds, "reason": "",
-            "config": {"path": "cpu", **_CPU.as_dict()},
-        }
-        for status, seconds in (("fine", 1e-3), ("wrong", None), ("crash", None))
-    ]  # fmt: skip
-    path = use.put(lines, lines=True)
-    for logged in TuningLog(path):
-        seconds = logged.outcome.seconds
-        usable = seconds is None or (
-            type(seconds) in (int, float) and math.isfinite(seconds) and seconds > 0
-        )
-        if not usable or (logged.outcome.status == "fine" and seconds is None):
-            raise Failure(f"a tuning log, {use.done}: a time of {seconds!r} s is taken for one")
+def _is_figure(value):
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
 
-def _use_ceilings(use: _Use) -> None:
+def _use_tuning_log(use):
+    line = {"shape": "64x64x64:NT", "reason": "", "config": {"path": "cpu", **_CPU.as_dict()}}
+    outcomes = (("fine", 1e-3), ("wrong", None), ("crash", None))
+    lines = [{**line, "status": status, "seconds": seconds} for status, seconds in outcomes]
+    for logged in TuningLog(use.put(lines, lines=True)):
+        status, seconds = logged.outcome.status, logged.outcome.seconds
+        usable = status != "fine" if seconds is None else _is_figure(seconds) and seconds > 0
+        assert usable, f"a time of {seconds!r} s is taken for one"
+
+
+def _use_ceilings(use):
     queue = new_queue(context_of(use.case["device"]))
     folder = use.home / "ceilings"
     measured = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024-01-01", {"matrix": 1e12})
     with patch("pyclgemm.analysis.ceilings.measure_ceilings", lambda *_, **__: measured):
         ceilings_of(queue, folder=folder)
         (path,) = folder.glob("*.json")
-        document = json.loads(path.read_text(encoding="utf-8"))
-        use.put(document, path=path)
+        use.put(json.loads(path.read_text(encoding="utf-8")), path=path)
         got = ceilings_of(queue, folder=folder)
-    for value in _numbers_of(asdict(got) | {"date": None}):
-        if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-            raise Failure(f"a ceilings file, {use.done}: {value!r} is taken for a figure")
+    figures = asdict(got) | {"date": None}
+    for holder, key in _places(figures):
+        value = holder[key]
+        usable = value is None or isinstance(value, (dict, list)) or _is_figure(value)
+        assert usable, f"{value!r} is taken for a figure"
 
 
-def _numbers_of(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for one in value.values():
-            yield from _numbers_of(one)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _numbers_of(one)
-    elif value is not None:
-        yield value
-
-
-def _use_ab_log(use: _Use) -> None:
+def _use_ab_log(use):
     side = {"config": {"MR": 4}, "gflops": 10.0, "bottleneck": {"limit": "launch", "share": 0.5}}
     line = {
         "record": 1, "technique": "t", "base": "database", "change": "MR=6", "dtype": "float32",
@@ -351,52 +451,39 @@ def _use_ab_log(use: _Use) -> None:
         ],
         "skipped": {"8x8x8": "no"}, "precision": "F32_F32_F32",
     }  # fmt: skip
-    path = use.put([line, line], lines=True)
-    use.command("ab", "--table", str(path))
+    use.command("ab", "--table", str(use.put([line, line], lines=True)))
 
 
-def _use_kernel_cache(use: _Use) -> None:
+def _use_kernel_cache(use):
     """What pyopencl keeps on disk, with bytes changed or cut off; the library must still work."""
     a = np.arange(35, dtype=np.float32).reshape(5, 7)
 
-    def multiply(what: str) -> None:
+    def multiply():
         context = cl.Context([device_of(use.case["device"])])
-        compare(what, pyclgemm.gemm(new_queue(context), a, a, trans_b=True), a @ a.T)
+        assert_array_equal(pyclgemm.gemm(new_queue(context), a, a, trans_b=True), a @ a.T)
 
     use.multiplied = True
-    multiply("before")
-    cache = use.home / "cache"
-    files = [one for one in cache.rglob("*") if one.is_file() and one.stat().st_size]
+    multiply()
+    files = [one for one in use.home.rglob("cache/**/*") if one.is_file() and one.stat().st_size]
     if not files:
         return
     path = use.rng.choice(files)
-    data = bytearray(path.read_bytes())
+    data = path.read_bytes()
     if use.case["place"]:
         use.done = f"{use.case['place']} in the place of {path.name}"
         if not use.case["place"].startswith(("/dev", "fifo")):
             path.unlink()
-            put_place(path, use.case["place"])
+            _put_place(path, use.case["place"])
     elif use.rng.random() < 0.5:
         use.done = f"{path.name} truncated"
-        path.write_bytes(bytes(data[: use.rng.randrange(len(data))]))
+        path.write_bytes(data[: use.rng.randrange(len(data))])
     else:
         # The head alone: what is behind it is a binary, which is code of whoever wrote it.
         use.done = f"the head of {path.name} changed"
-        for _ in range(4):
-            data[use.rng.randrange(min(100, len(data)))] ^= 1 << use.rng.randrange(8)
-        path.write_bytes(bytes(data))
-    multiply("after")
+        path.write_bytes(_flipped(data[:100], use.rng, 4) + data[100:])
+    multiply()
 
 
-_USERS: dict[str, Callable[[_Use], None]] = {
-    "database": _use_database,
-    "user database": _use_user_database,
-    "variable": _use_variable,
-    "config file": _use_config_file,
-    "config mapping": _use_config_mapping,
-    "config text": _use_config_text,
-    "tuning log": _use_tuning_log,
-    "ceilings": _use_ceilings,
-    "ab log": _use_ab_log,
-    "kernel cache": _use_kernel_cache,
+_USERS = {
+    name.removeprefix("_use_"): use for name, use in globals().items() if name.startswith("_use_")
 }

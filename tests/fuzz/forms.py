@@ -3,24 +3,31 @@
 Building a kernel takes far longer than running it on small matrices, so one form is drawn for many
 problems: device, configuration, types, layouts, what is read and the epilogue. Sizes, gaps,
 scalars and data differ from problem to problem. A case has both, and stands for itself.
+Configurations are legal ones from the tuner's space, or others by mutation.
 """
 
+import functools
 import math
-import random
-from typing import Any
 
 from pyclgemm.api.prepare import check_supported
-from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.family import MOST_SMALL
-from pyclgemm.families.registry import config_from_dict
+from pyclgemm.families.registry import FAMILIES, config_from_dict
 from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.tuning.search import search_space
 from tests.support.families import SMALL_FAMILIES
 
-from .campaign import Case
-from .configurations import WEIGHTS, drawn_config, tile_edges
 from .operands import SORTS
 
+#: How often each family is drawn on a CPU and on a GPU; None lets the library choose.
+_FAMILIES = {
+    "cpu": {"cpu": 9, "small_cpu": 5, "direct": 4, "indirect": 4, "gemv": 3, "small": 3, None: 3},
+    "gpu": {
+        "direct": 6, "indirect": 6, "gemv": 3, "small": 4, "matrix": 6, "wgmma": 4,
+        "gemv_unit": 2, None: 4,
+    },
+}  # fmt: skip
 _DTYPES = {
     "float32": 10, "float64": 4, "float16": 3, "complex64": 3, "complex128": 2, "int8": 1,
     "bfloat16": 1,
@@ -33,12 +40,6 @@ _PRECISIONS = {
         "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
     ),
 }  # fmt: skip
-#: How many products have few rows or columns, beside those by chance.
-_SKINNY = 0.08
-#: Sizes for a form whose kernels are written for the very sizes.
-_FIXED_SIZES = 3
-#: How many of those types that a device refuses are drawn all the same.
-_REFUSED = 0.02
 _RESULTS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 _ENTRIES = {
     "gemm": 10, "batched": 5, "sequence": 3, "plan": 3, "packed": 3, "host": 1, "matmul": 2,
@@ -47,46 +48,124 @@ _ENTRIES = {
 #: Entry points without an argument for a configuration, or for which few configurations do.
 UNCONFIGURED = ("matmul", "layer", "packed")
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-_QUEUES: tuple[list[str], ...] = ([], [], [], [], ["out"], ["profiling"])
+_QUEUES = ([], [], [], [], ["out"], ["profiling"])
 _STACKS = {"packed": 5, "padded": 3, "reversed": 1, "broadcast": 2, "single": 2}
-
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)
 
+#: How many products have few rows or columns, beside those by chance.
+_SKINNY = 0.08
+#: Sizes for a form whose kernels are written for the very sizes.
+_FIXED_SIZES = 3
+#: How many of those types that a device refuses are drawn all the same.
+_REFUSED = 0.02
+#: Larger tiles take CPUs' compilers seconds, and show nothing that smaller ones do not.
+_MOST_CPU_TILE = 64 * 64
+_MOST_CPU_SUMS = 256
+#: Tries at a configuration of a family.
+_TRIES = 12
 
-def weighted(rng: random.Random, weights: dict[Any, int]) -> Any:
+#: Values outside of any sense: what a hostile or damaged record could hold.
+_WILD = (
+    0, -1, -8, 3, 5, 7, 17, 100, 1 << 10, 1 << 12, 10**6, 1 << 16, (1 << 16) - 1, 1 << 20,
+    1 << 30, (1 << 31) - 1, 1 << 31, 1 << 32, -(1 << 31), 1 << 40, 1 << 62, 1 << 63, 10**30,
+)  # fmt: skip
+
+
+def _weighted(rng, weights):
     """A key, as often as its weight says."""
     return rng.choices(tuple(weights), tuple(weights.values()))[0]
 
 
-def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
+# Configurations
+
+
+@functools.cache
+def _space(family, dtype, precision, traits):
+    return search_space(family, dtype, traits, resolve_precision(precision, dtype))
+
+
+def _drawn_config(rng, family, dtype, precision, traits):
+    """A legal configuration of a family, quick to build; None if none was found."""
+    space = _space(family, dtype, precision, traits)
+    if not all(space.axes.values()):
+        return None  # no vector of such elements is narrow enough
+    for _ in range(_TRIES):
+        point = space.repaired(space.draw(rng), rng, tries=200)
+        config = space.config(point) if point is not None else None
+        if config is not None and (traits.type != "cpu" or _is_quick(config)):
+            return config
+    return None
+
+
+def _is_quick(config):
+    if config.family in ("direct", "indirect"):
+        tiles = config.tiles
+        sums = tiles.MWI * tiles.NWI * tiles.KWI
+        return tiles.MWG * tiles.NWG <= _MOST_CPU_TILE and sums <= _MOST_CPU_SUMS
+    return config.family != "small" or config.MWI * config.NWI * config.KWI <= _MOST_CPU_SUMS
+
+
+def any_config(rng, family, form, traits):
+    """A configuration that is legal here, or else on a GPU that has the units for it."""
+    for where, dtype in ((traits, form["dtype"]), (typical_traits("sm_90"), "float16")):
+        config = _drawn_config(rng, family, dtype, None, where)
+        if config is not None:
+            return config.as_dict()
+    names = FAMILIES[family].config_class.__dataclass_fields__
+    return {name: rng.choice((1, 2, 4, 8, 16, 64)) for name in names}
+
+
+def mutated(rng, parameters):
+    """One to three parameters changed: a little, to what another has, or wildly."""
+    changed = dict(parameters)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        name = rng.choice(sorted(changed))
+        value = changed[name]
+        changed[name] = rng.choice(
+            (
+                value + 1, value - 1, value * 2, value // 2, value * 3, -value,
+                rng.choice(sorted(changed.values())), rng.choice(_WILD), rng.choice(_WILD),
+            )
+        )  # fmt: skip
+    return changed
+
+
+def _tile_edges(parameters):
+    """Rows, columns and depth at which the kernel's tiles end."""
+    if parameters is None:
+        return 16, 16, 16
+    values = dict(parameters)
+    config = config_from_dict(values.pop("path"), values)
+    if config.family in ("direct", "indirect"):
+        return config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
+    names = (("MWG", "MR", "MWI"), ("NWG", "NR", "NWI", "VW"), ("KWG", "KC", "KWI"))
+    return tuple(next((values[one] for one in some if one in values), 16) for some in names)
+
+
+# Forms
+
+
+def drawn_form(rng, device, traits):
     """What decides the kernel's text."""
     dtype, precision = _drawn_types(rng, traits)
     result = dtype
     if dtype in _RESULTS and (dtype == "int8" or rng.random() < 0.4):
         result = _RESULTS[dtype]
-    family = weighted(rng, WEIGHTS["cpu" if traits.type == "cpu" else "gpu"])
-    entry = weighted(rng, _ENTRIES)
+    family = _weighted(rng, _FAMILIES["cpu" if traits.type == "cpu" else "gpu"])
+    entry = _weighted(rng, _ENTRIES)
     if family in SMALL_FAMILIES and rng.random() > _REFUSED:
         entry = rng.choice(("batched", "sequence"))
     config = None
     if family is not None and entry not in UNCONFIGURED:
-        config = drawn_config(rng, family, dtype, precision, traits)
-    form: Case = {
-        "device": device,
-        "queue": rng.choice(_QUEUES),
-        "entry": entry,
+        config = _drawn_config(rng, family, dtype, precision, traits)
+    form = {
+        "device": device, "queue": rng.choice(_QUEUES), "entry": entry,
         "config": None if config is None else {"path": config.family, **config.as_dict()},
-        "dtype": dtype,
-        "result": result,
-        "precision": precision,
-        "a": _drawn_layout(rng, "NTC"),
-        "b": _drawn_layout(rng, "NTC"),
-        "out": _drawn_layout(rng, "N"),
-        "c": None,
-        "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
-        "activation": None,
-        "sizes": [],
-    }
+        "dtype": dtype, "result": result, "precision": precision,
+        "a": _drawn_layout(rng, "NTC"), "b": _drawn_layout(rng, "NTC"),
+        "out": _drawn_layout(rng, "N"), "c": None, "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
+        "activation": None, "sizes": [],
+    }  # fmt: skip
     if rng.random() < 0.4:
         form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=True)))
     if dtype not in ("complex64", "complex128") and rng.random() < 0.35:
@@ -94,51 +173,42 @@ def drawn_form(rng: random.Random, device: str, traits: DeviceTraits) -> Case:
     form["reads"] = [rng.random() > 0.04, form["c"] is not None and rng.random() > 0.15]
     path = None if config is None else config.family
     if path == "small" or (path is None and entry in ("batched", "sequence", "matmul")):
-        form["sizes"] = [drawn_sizes(rng, form) for _ in range(_FIXED_SIZES)]
+        form["sizes"] = [_drawn_sizes(rng, form) for _ in range(_FIXED_SIZES)]
     return form
 
 
-def drawn_sizes(rng: random.Random, form: Case) -> tuple[int, int, int]:
-    """Rows, columns and depth, often about where tiles end."""
-    m, n, k = (_drawn_size(rng, edge) for edge in _edges(form["config"]))
-    if rng.random() < _SKINNY:
-        m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
-    return m, n, k
-
-
-def _drawn_types(rng: random.Random, traits: DeviceTraits) -> tuple[str, str | None]:
+def _drawn_types(rng, traits):
     """Element type and precision; such that the device refuses are rare."""
     while True:
-        dtype = weighted(rng, _DTYPES)
+        dtype = _weighted(rng, _DTYPES)
         precision = None
         if dtype in _PRECISIONS and rng.random() < 0.5:
             precision = rng.choice(_PRECISIONS[dtype])
         try:
             check_supported(dtype, resolve_precision(precision, dtype), traits)
         except UnsupportedError:
-            if rng.random() < _REFUSED:
-                return dtype, precision
-            continue
+            if rng.random() >= _REFUSED:
+                continue
         return dtype, precision
 
 
-def _drawn_layout(rng: random.Random, letters: str, *, broadcast: bool = False) -> dict[str, Any]:
+def _drawn_layout(rng, letters, *, broadcast=False):
     orders = {"row": 6, "column": 4, "strided": 1}
     if broadcast:
         orders["broadcast"] = 1
     return {
-        "order": weighted(rng, orders),
-        "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
-        "flip_rows": rng.random() < 0.08,
-        "flip_columns": rng.random() < 0.05,
-        "trans": rng.choice(letters),
-        "stack": weighted(rng, _STACKS),
-    }
+        "order": _weighted(rng, orders), "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
+        "flip_rows": rng.random() < 0.08, "flip_columns": rng.random() < 0.05,
+        "trans": rng.choice(letters), "stack": _weighted(rng, _STACKS),
+    }  # fmt: skip
 
 
-def drawn_problem(rng: random.Random, form: Case) -> Case:
+# Problems
+
+
+def drawn_problem(rng, form):
     """A problem of a form, as a whole case."""
-    m, n, k = rng.choice(form["sizes"]) if form["sizes"] else drawn_sizes(rng, form)
+    m, n, k = rng.choice(form["sizes"]) if form["sizes"] else _drawn_sizes(rng, form)
     batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
     if form["entry"] == "matmul":
         batch = rng.choice((0, 0, 1, 2, 3))
@@ -148,33 +218,30 @@ def drawn_problem(rng: random.Random, form: Case) -> Case:
     if batch > 2 or (is_small and rng.random() > _REFUSED):
         m, n, k = min(m, MOST_SMALL), min(n, MOST_SMALL), min(k, MOST_SMALL)
     scalar_sort = "whole" if form["dtype"] == "int8" else rng.choice(("whole", "any"))
-    values = weighted(rng, SORTS)
+    values = _weighted(rng, SORTS)
     reads_product, reads_c = form["reads"]
     is_complex = form["dtype"].startswith("complex")
     return {
         **{name: value for name, value in form.items() if name not in ("sizes", "reads")},
-        "m": m,
-        "n": n,
-        "k": k,
-        "batch": batch,
+        "m": m, "n": n, "k": k, "batch": batch, "values": values,
         "gaps": [rng.choice((0, 0, 1, 1, 2, 3)) for _ in range(4)],
         "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
         "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
-        "values": values,
         # Those of few products are refused what remains alone in a second buffer.
         "buffers": 1 if is_small else rng.choice((1, 2)),
         "data": rng.randrange(1 << 30),
-    }
+    }  # fmt: skip
 
 
-def _edges(config: dict[str, Any] | None) -> tuple[int, int, int]:
-    if config is None:
-        return 16, 16, 16
-    parameters = dict(config)
-    return tile_edges(config_from_dict(parameters.pop("path"), parameters))
+def _drawn_sizes(rng, form):
+    """Rows, columns and depth, often about where tiles end."""
+    m, n, k = (_drawn_size(rng, edge) for edge in _tile_edges(form["config"]))
+    if rng.random() < _SKINNY:
+        m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
+    return m, n, k
 
 
-def _drawn_size(rng: random.Random, edge: int) -> int:
+def _drawn_size(rng, edge):
     kind = rng.random()
     if kind < 0.02:
         return 0
@@ -187,7 +254,7 @@ def _drawn_size(rng: random.Random, edge: int) -> int:
     return rng.choice(_SIZES) if kind < 0.75 else rng.randrange(1, 100)
 
 
-def _drawn_scalar(rng: random.Random, sort: str, is_complex: bool) -> Any:
+def _drawn_scalar(rng, sort, is_complex):
     """Alpha or beta, never 0; of a complex number its parts."""
     if rng.random() < 0.5:
         return 1.0

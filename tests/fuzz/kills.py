@@ -3,22 +3,19 @@
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyclgemm.errors import PyclgemmError
 from pyclgemm.selection.database import read_file
 from tests.support.system import is_running, tree_first
 
-from .campaign import Case, Failure, Skipped
+from .campaign import Skipped, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -44,7 +41,7 @@ class _Tuner:
     output: Path
 
     @property
-    def printed(self) -> str:
+    def printed(self):
         return self.output.read_text(errors="replace")
 
 
@@ -54,7 +51,7 @@ class Kills:
     name = "kills"
     seconds_per_case = 60.0
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         """Signals, moments and numbers of tuners."""
         while True:
             together = rng.random() < 0.5
@@ -70,7 +67,7 @@ class Kills:
             ]
             yield {"tuners": tuners, "together": together}
 
-    def run(self, case: Case) -> None:
+    def run(self, case):
         """Run the tuners, send the signals, and look at what is left."""
         if os.name != "posix" or not Path("/proc/self").is_dir():
             raise Skipped("signals are POSIX's, and processes are looked up in /proc")
@@ -90,26 +87,19 @@ class Kills:
             _check_files(home, [one.shape for one in started if "saved in" in one.printed], killed)
             _check_resumption(home, case["tuners"][0]["shape"])
 
-    def smaller(self, case: Case) -> Iterator[Case]:
+    def smaller(self, case):
         """One tuner alone, then fewer, then simpler moments."""
-        tuners = case["tuners"]
-        if len(tuners) > 1:
-            fewer = [[one] for one in tuners]
-            fewer += [tuners[:number] + tuners[number + 1 :] for number in range(len(tuners))]
-            yield from (case | {"tuners": some} for some in fewer)
-        if case["together"]:
-            yield case | {"together": False}
-        for number, one in enumerate(tuners):
-            for change in (
-                {"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"},
-                {"delay": round(one["delay"], 1)}, {"delay": round(one["delay"], 2)},
-            ):  # fmt: skip
-                if one | change != one:
-                    changed = [*tuners[:number], one | change, *tuners[number + 1 :]]
-                    yield case | {"tuners": changed}
+        yield from simpler(case, [{"together": False}], lists=["tuners"])
+        for number, one in enumerate(case["tuners"]):
+            delays = [{"delay": round(one["delay"], digits)} for digits in (1, 2)]
+            plain = [{"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"}]
+            for other in simpler(one, plain + delays):
+                others = list(case["tuners"])
+                others[number] = other
+                yield case | {"tuners": others}
 
 
-def _start(home: Path, shape: str, budget: float) -> _Tuner:
+def _start(home, shape, budget):
     stub = Path(__file__).with_name("stub_tuner.py")
     command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
     folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
@@ -122,15 +112,14 @@ def _start(home: Path, shape: str, budget: float) -> _Tuner:
     return _Tuner(shape, process, output)
 
 
-def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
+def _send_signals(case, started, home):
     """Send each tuner its signal at its moment, or all tuners at the last one's."""
     begin = time.monotonic()
-    due: dict[int, float] = {}
+    due = {}
     waiting = dict(enumerate(case["tuners"]))
     while waiting:
         now = time.monotonic()
-        if now - begin > _PATIENCE:
-            raise Failure(f"after {_PATIENCE} s these tuners have not ended: {waiting}")
+        assert now - begin < _PATIENCE, f"these tuners have not ended: {waiting}"
         for number, one in list(waiting.items()):
             process = started[number].process
             if process.poll() is not None:
@@ -141,13 +130,13 @@ def _send_signals(case: Case, started: list[_Tuner], home: Path) -> None:
         if not case["together"] or len(ready) == len(waiting):
             for number in ready:
                 one, process = waiting.pop(number), started[number].process
-                send: Callable[[int, int], None] = os.killpg if one["group"] else os.kill
+                send = os.killpg if one["group"] else os.kill
                 with contextlib.suppress(ProcessLookupError):
                     send(process.pid, getattr(signal, one["signal"]))
         time.sleep(0.002)
 
 
-def _has_come(one: Case, home: Path) -> bool:
+def _has_come(one, home):
     if one["after"] == "trials":
         return any(_trials(home, one["shape"]))
     if one["after"] == "save":
@@ -155,69 +144,49 @@ def _has_come(one: Case, home: Path) -> bool:
     return True
 
 
-def _kill_session(session: int) -> None:
+def _kill_session(session):
     """End what is left of a tuner that should have ended by itself."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
 
 
-def _members(session: int) -> list[int]:
-    """Running processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[3]) == session and is_running(int(entry.name)):
-                    found.append(int(entry.name))
-    return found
+def _runs(session):
+    """Whether a process of a session runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            if int(fields[3]) == session and is_running(int(stat.parent.name)):
+                return True
+    return False
 
 
-def _check_ending(one: Case, tuner: _Tuner) -> None:
+def _check_ending(one, tuner):
     number = int(getattr(signal, one["signal"]))
-    try:
-        status = tuner.process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"{one['signal']} did not end the tuner in {_PATIENCE} s") from None
+    status = tuner.process.wait(_PATIENCE)
+    what = f"after {one['signal']} the tuner printed {tuner.printed}"
     # 0: it was done before; 1: it had nothing to save; -number: Python was still starting.
-    allowed = {0, 1, 128 + number, -number}
-    if status not in allowed:
-        raise Failure(f"exit status {status} after {one['signal']}, not {allowed}: {tuner.printed}")
-    if "Traceback" in tuner.printed and _was_running(tuner.printed):
-        raise Failure(f"a traceback after {one['signal']}: {tuner.printed}")
+    assert status in {0, 1, 128 + number, -number}, f"exit status {status}; {what}"
+    # Ctrl-C while modules are imported is Python's own.
+    assert "Traceback" not in tuner.printed or "KeyboardInterrupt" in tuner.printed, what
     deadline = time.monotonic() + _PATIENCE
-    while left := _members(tuner.process.pid):
-        if time.monotonic() > deadline:
-            raise Failure(f"{len(left)} processes outlived their tuner by {_PATIENCE} s")
+    while _runs(tuner.process.pid):
+        assert time.monotonic() < deadline, f"processes outlived their tuner by {_PATIENCE} s"
         time.sleep(0.02)
 
 
-def _was_running(printed: str) -> bool:
-    """Whether a traceback is of the command: Ctrl-C while modules are imported is Python's own."""
-    return "KeyboardInterrupt" not in printed
-
-
-def _check_files(home: Path, saved: list[str], killed: bool) -> None:
-    records: set[str] = set()
-    for path in home.rglob("databases/*.json"):
-        try:
-            file = read_file(path)
-        except PyclgemmError as error:
-            raise Failure(f"the database was left unusable: {error}") from error
-        records |= {str(record) for entry in file.entries for record in entry.own}
-    if lost := set(saved) - records:
-        raise Failure(f"saved, and not in the database: {lost}; there are {records}")
+def _check_files(home, saved, killed):
+    files = [read_file(path) for path in home.rglob("databases/*.json")]
+    entries = [entry for file in files for entry in file.entries]
+    records = {str(record) for entry in entries for record in entry.own}
+    assert set(saved) <= records, f"{saved} were saved; in the database are {records}"
     for path in home.rglob("tuning/*.jsonl"):
         for line in path.read_text().splitlines():
-            try:
-                json.loads(line)
-            except ValueError:
-                raise Failure(f"a line of the log is {line!r}") from None
-    if not killed and (left := list(home.rglob("*.part"))):
-        raise Failure(f"temporary files were left: {left}")
+            json.loads(line)
+    left = list(home.rglob("*.part"))
+    assert killed or not left, f"temporary files were left: {left}"
 
 
-def _trials(home: Path, shape: str) -> list[str]:
+def _trials(home, shape):
     """The configurations that were logged for a shape, as text."""
     found = []
     for path in home.rglob("tuning/*.jsonl"):
@@ -229,7 +198,7 @@ def _trials(home: Path, shape: str) -> list[str]:
     return found
 
 
-def _check_resumption(home: Path, shape: str) -> None:
+def _check_resumption(home, shape):
     """A second run knows all logged trials, measures only the best of them again, and saves."""
     before = _trials(home, shape)
     again = _start(home, shape, _LONG_BUDGET)
@@ -239,16 +208,12 @@ def _check_resumption(home: Path, shape: str) -> None:
             time.sleep(0.02)
         again.process.send_signal(signal.SIGINT)
         status = again.process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"a second run did not end in {_PATIENCE} s") from None
     finally:
         _kill_session(again.process.pid)
-    if status != 0:
-        raise Failure(f"a second run ended with {status}: {again.printed}")
+    assert status == 0, f"a second run ended with {status}: {again.printed}"
     resumed = re.search(r"resumed with (\d+) trials", again.printed)
-    if (int(resumed[1]) if resumed else 0) != len(before):
-        raise Failure(f"{len(before)} trials were logged; the second run says {again.printed}")
+    known = int(resumed[1]) if resumed else 0
+    assert known == len(before), f"{len(before)} trials were logged; {again.printed}"
     repeated = [config for config in _trials(home, shape)[len(before) :] if config in before]
-    if len(repeated) > _MEASURED_AGAIN:
-        raise Failure(f"{len(repeated)} logged trials were measured again: {repeated}")
+    assert len(repeated) <= _MEASURED_AGAIN, f"logged trials were measured again: {repeated}"
     _check_files(home, [shape], killed=True)

@@ -1,39 +1,33 @@
 """The arrays of a case: their elements, and the guarded buffers that they lie in."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pyopencl as cl
 
-from tests.support.buffers import GuardedArray, Layout
+from tests.support.buffers import GuardedArray, Layout, guarded_tensors
 from tests.support.reference import COMPLEX_DTYPES
 
-from .campaign import Case, Failure
-
-#: By how much the second of two sets of arrays starts later in its buffers, in elements.
-SHIFT = 64
+#: By how much each set of arrays starts later in its buffers than the one before, in elements:
+#: all have one alignment, and share what was prepared.
+_SHIFT = 64
 
 #: Sorts of elements, which find different faults, with how often each is drawn.
 SORTS = {"uniform": 8, "integers": 6, "wide": 3, "special": 4, "large": 2, "tiny": 2}
 
 
-def _drawn_values(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, sort: str, depth: int
-) -> np.ndarray:
+def _drawn_values(rng, shape, dtype, sort, depth):
     """Elements of a sort; `depth` is how many products are summed."""
-    if sort == "integers" and dtype not in COMPLEX_DTYPES:
-        return rng.integers(-4, 5, shape).astype(dtype)
-    if np.dtype(dtype).kind == "i":
-        return rng.integers(-128, 128, shape).astype(dtype)
     if dtype in COMPLEX_DTYPES:
         part = {"complex64": "float32", "complex128": "float64"}[dtype]
         values = np.empty(shape, dtype)
         values.real = _drawn_values(rng, shape, part, sort, depth)
         values.imag = _drawn_values(rng, shape, part, sort, depth)
         return values
+    if sort == "integers":
+        return rng.integers(-4, 5, shape).astype(dtype)
+    if np.dtype(dtype).kind == "i":
+        return rng.integers(-128, 128, shape).astype(dtype)
     info = ml_dtypes.finfo(dtype)
     values = rng.uniform(-1, 1, shape)
     if sort == "wide":
@@ -56,113 +50,133 @@ def _drawn_values(
     return found
 
 
-@dataclass(frozen=True)
+class _HostArray:
+    """What `GuardedArray` is on a device, for an array of NumPy's."""
+
+    def __init__(self, _queue, shape, dtype, _strides, *, values, **_):
+        self.initial = np.ones(shape, dtype) if values is None else values
+        self.array = self.initial.copy()
+
+    def reset(self):
+        self.array[...] = self.initial
+
+    def get(self):
+        return self.array.copy()
+
+
 class Operands:
-    """Guarded arrays of one call; `c` is `out` where the call accumulates in place."""
+    """Guarded arrays of one call, by name, and their values; None where the case has none.
 
-    a: GuardedArray
-    b: GuardedArray
-    out: GuardedArray
-    c: GuardedArray | None
-    bias: GuardedArray | None
+    `c` has values alone where the call accumulates in place: those that `destination` begins with.
+    """
 
-    def array(self, name: str) -> Any:
-        """The array on the device; None if there is none of that name."""
-        guarded = getattr(self, name)
-        return None if guarded is None else guarded.array
+    def __init__(self, queue, case, number):
+        self._queue, self._case, self._number = queue, case, number
+        rng = np.random.default_rng((case["data"], number))
+        # An addend that is not read is full of NaN: none may reach the result.
+        self._reads_c = case["beta"] not in (0, 0.0, [0.0, 0.0])
+        self.guarded = {
+            "a": self._placed("a", rng), "b": self._placed("b", rng), "c": None,
+            "bias": self._bias(rng) if case["bias"] else None,
+        }  # fmt: skip
+        if isinstance(case["c"], dict):
+            self.guarded["c"] = self._placed("c", rng if self._reads_c else None)
+        self.values = {name: one and one.initial for name, one in self.guarded.items()}
+        if case["c"] == "out":
+            self.values["c"] = self.destination().initial
 
-    @property
-    def initial(self) -> tuple[np.ndarray, np.ndarray, Any, Any]:
-        """The values of a, b, c and bias before the call."""
-        inputs = (self.a, self.b, self.c, self.bias)
-        first, second, *others = (None if one is None else one.initial for one in inputs)
-        return first, second, *others
+    def destination(self):
+        """A new array for a result."""
+        in_place = self._case["c"] == "out" and self._reads_c
+        numbers = (self._case["data"], self._number, 1)
+        return self._placed("out", np.random.default_rng(numbers) if in_place else None)
 
-    def check_inputs(self) -> None:
-        """Raise `Failure` if an input has changed, or anything around it."""
-        for name in ("a", "b", "c", "bias"):
-            guarded = getattr(self, name)
-            if guarded is not None and guarded is not self.out:
-                check_unchanged(name, guarded.initial, checked(name, guarded))
+    def array(self, name):
+        """The array that the library is given."""
+        return self.guarded[name] and self.guarded[name].array
 
+    def check_unchanged(self):
+        """No input has changed, nor anything around it."""
+        for name, guarded in self.guarded.items():
+            if guarded is not None:
+                unchanged = guarded.get().tobytes() == self.values[name].tobytes()
+                assert unchanged, f"{name} has changed, which is an input"
 
-def check_unchanged(name: str, before: np.ndarray, now: np.ndarray) -> None:
-    """Raise `Failure` if an input has other bits than before."""
-    if now.tobytes() != before.tobytes():
-        raise Failure(f"{name} has changed, which is an input")
+    def _make(self, shape, dtype, strides, lead, rng):
+        """An array full of NaN, or with elements of the generator."""
+        case, values = self._case, None
+        if rng is not None:
+            values = _drawn_values(rng, shape, dtype, case["values"], case["k"])
+        kind = _HostArray if case["entry"] == "host" else GuardedArray
+        lead += _SHIFT * self._number
+        return kind(self._queue, shape, dtype, strides, lead=lead, values=values)
 
+    def _bias(self, rng):
+        case = self._case
+        lead = 64 + 3 * abs(case["gaps"][3])
+        return self._make((case["n"],), case["result"], (case["bias"],), lead, rng)
 
-def checked(name: str, guarded: GuardedArray) -> np.ndarray:
-    """The elements of an array now; raise `Failure` if bytes around them have changed."""
-    try:
-        return guarded.get()
-    except AssertionError as error:
-        raise Failure(f"{name}: {error}") from None
-
-
-def made_operands(
-    queue: cl.CommandQueue, case: Case, rng: np.random.Generator, shift: int = 0
-) -> Operands:
-    """The arrays that a case describes, three-dimensional where it has stacks."""
-    m, n, k, batch = case["m"], case["n"], case["k"], case["batch"]
-    stacked = case["entry"] in ("batched", "sequence")
-    dtype, result = case["dtype"], case["result"]
-
-    def make(
-        role: str, rows: int, columns: int, gap: int, of: str, *, filled: bool = True
-    ) -> GuardedArray:
-        layout = case[role]
+    def _placed(self, role, rng):
+        """The array of a role, three-dimensional if it is a stack."""
+        case, layout = self._case, self._case[role]
+        m, n, k = case["m"], case["n"], case["k"]
+        rows, columns = {"a": (m, k), "b": (k, n)}.get(role, (m, n))
         if layout["trans"] != "N":
             rows, columns = columns, rows
-        plain = Layout(
-            layout["order"], gap, layout["alignment"], layout["flip_rows"], layout["flip_columns"]
-        )
-        shape: tuple[int, ...] = (rows, columns)
-        strides: tuple[int, ...] = plain.strides((rows, columns))
-        stack = _stack_kind(case, role, layout["stack"]) if stacked else "single"
+        gap = case["gaps"][("a", "b", "out", "c").index(role)]
+        names = ("alignment", "flip_rows", "flip_columns")
+        plain = Layout(layout["order"], gap, *(layout[name] for name in names))
+        shape = (rows, columns)
+        strides = plain.strides((rows, columns))
+        stack = _stack_kind(case, role, layout["stack"])
         if stack != "single":
-            shape = (batch, *shape)
-            strides = (_batch_stride(stack, shape, strides, plain), *strides)
-        values = _drawn_values(rng, shape, of, case["values"], k) if filled else None
-        return GuardedArray(queue, shape, of, strides, lead=plain.lead + shift, values=values)
-
-    gaps = case["gaps"]
-    a = make("a", m, k, gaps[0], dtype)
-    b = make("b", k, n, gaps[1], dtype)
-    in_place = case["c"] == "out"
-    # An addend that is not read is full of NaN: none may reach the result.
-    reads_c = case["beta"] not in (0, 0.0, [0.0, 0.0])
-    out = make("out", m, n, gaps[2], result, filled=in_place and reads_c)
-    c = out if in_place else None
-    if c is None and case["c"] is not None:
-        c = make("c", m, n, gaps[3], result, filled=reads_c)
-    bias = None
-    if case["bias"]:
-        values = _drawn_values(rng, (n,), result, case["values"], k)
-        bias = GuardedArray(
-            queue, (n,), result, (case["bias"],), lead=64 + 3 * abs(gaps[3]) + shift, values=values
-        )
-    return Operands(a, b, out, c, bias)
+            strides = (_batch_stride(stack, shape, strides, plain.alignment), *strides)
+            shape = (case["batch"], *shape)
+        dtype = case["dtype"] if role in ("a", "b") else case["result"]
+        return self._make(shape, dtype, strides, plain.lead, rng)
 
 
-def _stack_kind(case: Case, role: str, kind: str) -> str:
+class Tensors(Operands):
+    """Those of a transform."""
+
+    def __init__(self, queue, case, number):
+        self._queue, self._case = queue, case
+        rng = np.random.default_rng((case["data"], number))
+        k, dtype = case["extent"], case["dtype"]
+        strides = {"row": (k + 1, 1), "column": (1, k), "backwards": (-k, 1)}[case["matrix"]]
+        values = rng.uniform(-1, 1, (k, k)).astype(dtype)
+        self.guarded = {
+            "tensors": self._laid("tensors", rng.uniform(-1, 1, (case["count"], k, k, k))),
+            "matrix": GuardedArray(queue, (k, k), dtype, strides, values=values),
+        }
+        self.values = {name: one.initial for name, one in self.guarded.items()}
+
+    def destination(self):
+        return self._laid("out")
+
+    def _laid(self, role, values=None):
+        case, dtype = self._case, self._case["dtype"]
+        values = None if values is None else values.astype(dtype)
+        given = case["count"], case["extent"], dtype, case[role], case["lead"], values
+        return guarded_tensors(self._queue, *given)
+
+
+def _stack_kind(case, role, kind):
     """How the matrices of a role lie; a destination has no two in one place."""
+    if case["entry"] not in ("batched", "sequence"):
+        return "single"
+    is_shared = kind in ("broadcast", "single")
     if role == "out" or (role == "a" and case["b"]["stack"] in ("broadcast", "single")):
         # One operand at least tells how many products there are.
-        return "padded" if kind in ("broadcast", "single") else kind
-    if case["entry"] == "sequence" and kind in ("broadcast", "single"):
-        return "packed"
-    return kind
+        return "padded" if is_shared else kind
+    return "packed" if is_shared and case["entry"] == "sequence" else kind
 
 
-def _batch_stride(
-    kind: str, shape: tuple[int, ...], strides: tuple[int, ...], layout: Layout
-) -> int:
+def _batch_stride(kind, shape, strides, alignment):
     if kind == "broadcast":
         return 0
-    reach = 1 + sum(
-        max(0, size - 1) * abs(stride) for size, stride in zip(shape[1:], strides, strict=True)
-    )
-    step = -(-reach // layout.alignment) * layout.alignment
-    step += 0 if kind == "packed" else layout.alignment
+    steps = zip(shape, strides, strict=True)
+    reach = 1 + sum(max(0, size - 1) * abs(stride) for size, stride in steps)
+    step = -(-reach // alignment) * alignment
+    step += 0 if kind == "packed" else alignment
     return -step if kind == "reversed" else step

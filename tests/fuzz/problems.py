@@ -1,26 +1,29 @@
 """Two campaigns of products: by legal configurations, and by some that no tuner would write."""
 
-import random
-from collections.abc import Iterator
+import numpy as np
 
-from pyclgemm.device.traits import DeviceTraits, traits_of, typical_traits
+from pyclgemm.device.traits import traits_of
+from pyclgemm.errors import ConfigError, KernelBuildError, UnsupportedError
 from pyclgemm.families.registry import FAMILIES
 from tests.support.poisoned import poison_allocations
 
-from .campaign import BLOCK, Case
-from .configurations import drawn_config, mutated
-from .devices import device_of, device_texts
-from .forms import UNCONFIGURED, drawn_form, drawn_problem
-from .products import run_product
-from .simpler import simpler_products
-from .transforms import drawn_transform, run_transform, simpler_transforms
+from .calls import PLAIN, PLAIN_LAYOUT, check_call, made_call
+from .campaign import BLOCK, Case, Failure, simpler
+from .devices import device_of, device_texts, queue_of
+from .forms import UNCONFIGURED, any_config, drawn_form, drawn_problem, mutated
 
-#: Problems for each form: fewer would leave most of the time to compilers.
-_PROBLEMS = BLOCK
 #: Forms that are transforms of tensors.
 _TRANSFORMS = 0.06
 #: Mutations of one configuration, each with a problem of its own.
 _MUTATIONS = 8
+#: So much of a build log is quoted, in characters.
+_LOG = 600
+
+_LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")
+#: Above this extent the Kronecker product of L6 takes K^6 elements of more than a few megabytes.
+_MOST_L6 = 8
+#: How tensors lie; results cannot be "repeated", which has all in one place.
+_KINDS = ("contiguous", "padded", "reversed dimensions", "every other", "backwards", "repeated")
 
 
 class Problems:
@@ -29,37 +32,46 @@ class Problems:
     name = "problems"
     seconds_per_case = 120.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         poison_allocations()
 
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         devices = device_texts()
         while True:
             device = rng.choice(devices)
             if rng.random() < _TRANSFORMS:
-                yield from (drawn_transform(rng, device) for _ in range(_PROBLEMS))
+                yield from (_drawn_transform(rng, device) for _ in range(BLOCK))
                 continue
             form = drawn_form(rng, device, traits_of(device_of(device)))
-            yield from (drawn_problem(rng, form) for _ in range(_PROBLEMS))
+            # Fewer would leave most of the time to compilers.
+            yield from (drawn_problem(rng, form) for _ in range(BLOCK))
 
-    def run(self, case: Case) -> str | None:
-        return run_transform(case) if case["entry"] == "transform3d" else run_product(case)
+    def run(self, case):
+        try:
+            _check(case)
+        except (ConfigError, UnsupportedError) as refusal:
+            return f"refused by {type(refusal).__name__}"
+        except KernelBuildError as error:
+            raise Failure(f"a legal configuration is not built: {str(error)[:_LOG]}") from error
+        return None
 
-    def smaller(self, case: Case) -> Iterator[Case]:
-        is_transform = case["entry"] == "transform3d"
-        return simpler_transforms(case) if is_transform else simpler_products(case)
+    def smaller(self, case):
+        if case["entry"] != "transform3d":
+            return _simpler_products(case)
+        changes: list[Case] = [
+            {"queue": []}, {"level": None}, {"tensors": "contiguous"}, {"out": "contiguous"},
+            {"lead": 64}, {"matrix": "row"}, {"dtype": "float32"},
+        ]  # fmt: skip
+        return simpler(case, changes, sizes=("count", "extent"))
 
 
-class Configs:
+class Configs(Problems):
     """Configurations changed at random: refused by a typed error, or right; then a plain call."""
 
     name = "configs"
     seconds_per_case = 40.0
 
-    def __init__(self) -> None:
-        poison_allocations()
-
-    def cases(self, rng: random.Random) -> Iterator[Case]:
+    def cases(self, rng):
         devices = device_texts()
         while True:
             device = rng.choice(devices)
@@ -68,27 +80,77 @@ class Configs:
             if form["entry"] in UNCONFIGURED:
                 form["entry"] = "gemm"
             family = rng.choice(sorted(FAMILIES))
-            base = _any_config(rng, family, form, traits)
+            base = any_config(rng, family, form, traits)
             for _ in range(_MUTATIONS):
                 # Sizes need not know of the edges of what cannot run.
                 form |= {"config": None, "sizes": []}
-                changed = {"path": family, **mutated(rng, family, base)}
+                changed = {"path": family, **mutated(rng, base)}
                 yield drawn_problem(rng, form) | {"config": changed}
 
-    def run(self, case: Case) -> str | None:
-        return run_product(case, near_legal=True)
+    def run(self, case):
+        try:
+            _check(case)
+        except (ConfigError, UnsupportedError, KernelBuildError) as refusal:
+            _check(case | PLAIN)
+            return f"refused by {type(refusal).__name__}"
+        return None
 
-    def smaller(self, case: Case) -> Iterator[Case]:
-        return simpler_products(case)
+
+def _check(case):
+    queue = queue_of(case["device"], tuple(case["queue"]))
+    with np.errstate(all="ignore"):
+        check_call(made_call(queue, case))
 
 
-def _any_config(
-    rng: random.Random, family: str, form: Case, traits: DeviceTraits
-) -> dict[str, int]:
-    """A configuration that is legal here, or else on a GPU that has the units for it."""
-    for where, dtype in ((traits, form["dtype"]), (typical_traits("sm_90"), "float16")):
-        config = drawn_config(rng, family, dtype, None, where)
-        if config is not None:
-            return config.as_dict()
-    names = FAMILIES[family].config_class.__dataclass_fields__
-    return {name: rng.choice((1, 2, 4, 8, 16, 64)) for name in names}
+def _drawn_transform(rng, device):
+    """A transform of a few small tensors."""
+    level = rng.choice(_LEVELS)
+    extent = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 20))
+    if level == "L6":
+        extent = min(extent, _MOST_L6)
+    kinds = ("contiguous",) if level == "L6" else _KINDS
+    return {
+        "device": device, "entry": "transform3d", "level": level, "extent": extent,
+        "queue": rng.choice(([], [], [], ["out"], ["profiling"])),
+        "dtype": rng.choice(("float32", "float64")), "count": rng.choice((0, 1, 1, 2, 3, 5, 16)),
+        "tensors": rng.choice(kinds), "out": rng.choice(kinds[:-1] or kinds),
+        "lead": rng.choice((64, 64, 65, 66)),
+        "matrix": rng.choice(("row", "column", "backwards")), "data": rng.randrange(1 << 30),
+    }  # fmt: skip
+
+
+def _simpler_products(case):
+    """Cases simpler in one respect, those that leave most out first."""
+    is_real = case["dtype"] not in ("complex64", "complex128")
+    numbers = [case["alpha"], case["beta"]]
+    changes = [
+        {"queue": []}, {"entry": "gemm", "batch": 1}, {"buffers": 1}, {"activation": None},
+        {"bias": 0}, {"c": None, "beta": 0.0}, {"alpha": 1.0}, {"values": "integers"},
+        {"values": "uniform"}, {"gaps": [0, 0, 0, 0]}, {"precision": None}, {"config": None},
+    ]  # fmt: skip
+    if case["c"] is not None:
+        changes.append({"beta": 1.0})
+    if case["dtype"] != "int8":
+        changes.append({"result": case["dtype"]})
+    for name in ("a", "b", "out", "c"):
+        if isinstance(case[name], dict):
+            parts = [PLAIN_LAYOUT, *({key: value} for key, value in PLAIN_LAYOUT.items())]
+            changes += [{name: case[name] | part} for part in parts]
+    if case["dtype"] == case["result"] and (is_real or list not in map(type, numbers)):
+        changes.append({"dtype": "float32", "result": "float32", "precision": None})
+    yield from simpler(case, changes, sizes=("batch", "m", "n", "k"))
+    if case["config"] is not None:
+        cls = FAMILIES[case["config"]["path"]].config_class
+        for parameters in simpler(case["config"], _simpler_parameters(cls, case["config"])):
+            yield case | {"config": parameters}
+
+
+def _simpler_parameters(cls, config):
+    """A parameter at its default, or halved."""
+    for name, value in config.items():
+        default = getattr(cls, name, None)
+        if isinstance(default, int):
+            yield {name: default}
+        elif name != "path" and isinstance(value, int) and value > 1:
+            yield {name: 1}
+            yield {name: value // 2}

@@ -1,17 +1,20 @@
 """Run campaigns within a budget of seconds or cases, and report what failed."""
 
+import contextlib
 import json
+import os
 import re
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from .campaign import Case, load
-from .journal import Found, Journal, Progress
-from .minimise import minimised
-from .pool import Worker, ready_connections, run_alone
-from .worker import Outcome
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .campaign import BLOCK, Case, Skipped, load
+from .worker import Died, Outcome, Worker, run_alone
 
 #: A worker that has held more bytes ends with its block: drivers keep what they have built.
 _MOST_MEMORY = 3 << 30
@@ -19,6 +22,8 @@ _MOST_MEMORY = 3 << 30
 _MOST_FAILURES = 60
 #: Failures that are made smaller, at most; others are printed as they were found.
 _MOST_MINIMISED = 5
+#: Seconds between two looks at the progress: for a bar on a terminal, and for a line elsewhere.
+_BAR_SECONDS, _LINE_SECONDS = 0.5, 30.0
 
 
 @dataclass(frozen=True)
@@ -26,238 +31,254 @@ class Plan:
     """What to run."""
 
     seed: int
-    seconds: float  # of all campaigns together, without making failures smaller
-    cases: int | None = None  # most cases of each campaign
-    jobs: int = 1  # worker processes
-    memory: int = 0  # bytes of address space of a worker; 0 for no limit
-    block: int | None = None  # run this block of cases alone
+    cases: int | None  # most cases of each campaign
+    jobs: int  # worker processes
+    memory: int  # bytes of address space of a worker; 0 for no limit
+    block: int | None  # run this block of cases alone
 
 
 @dataclass
 class Result:
-    """One campaign at the end of a run."""
+    """One campaign so far."""
 
     name: str
-    progress: Progress = field(default_factory=Progress)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by device and status
+    #: The next case of each block that was begun; `BLOCK` where it is complete.
+    positions: dict[int, int] = field(default_factory=dict)
+    #: Case, outcome and block of each failure; the case is {} if drawing cases failed.
+    failures: list[tuple[Case, Outcome, int]] = field(default_factory=list)
     unavailable: str = ""
 
+    def add(self, block, index, device, outcome, case):
+        """Count a case."""
+        self.counts[device, outcome.status] += 1
+        self.positions[block] = index + 1
+        if outcome.failed:
+            self.failures.append((case, outcome, block))
 
-#: Told about a campaign, and when it ends, after every message of a worker or every 0.2 seconds.
-Watch = Callable[[Result, float], None]
+    def starts(self):
+        """Blocks to work on with the first case of each: those left unfinished, then new ones."""
+        block = 0
+        while True:
+            first = self.positions.get(block, 0)
+            if first < BLOCK:
+                yield block, first
+            block += 1
+
+
+class Journal:
+    """What a run has done, as JSON lines: enough to go on after it was ended.
+
+    The first line has the seed, each other one a case: how it ended, and what it was if it failed.
+    """
+
+    def __init__(self, path, seed, *, append):
+        path = path or Path(os.devnull)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_text(encoding="utf-8") if append and path.exists() else ""
+        self._file = path.open("a" if before else "w", encoding="utf-8", buffering=1)
+        if not before:
+            self.write({"seed": seed})
+        elif not before.endswith("\n"):  # a line that was cut off
+            self._file.write("\n")
+
+    def write(self, entry):
+        self._file.write(json.dumps(entry) + "\n")
+
+    def close(self):
+        self._file.close()
+
+
+def read_journal(path, results):
+    """Add what a journal has to the results of its campaigns; the seed, if it has one."""
+    seed = None
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # cut off
+        seed = entry.get("seed", seed)
+        if entry.get("campaign") in results:
+            place = entry["block"], entry["index"], entry["device"]
+            outcome = Outcome(*entry["outcome"])
+            results[entry["campaign"]].add(*place, outcome, entry.get("case", {}))
+    return seed
 
 
 class CampaignRun:
-    """One campaign on a pool of workers, for `seconds`."""
+    """One campaign on a pool of workers, for so many seconds."""
 
-    def __init__(
-        self, plan: Plan, seconds: float, result: Result, journal: Journal, watch: Watch
-    ) -> None:
-        self._name, self._plan, self._result = result.name, plan, result
-        self._progress, self._journal, self._watch = result.progress, journal, watch
-        blocks = result.progress.starts() if plan.block is None else iter([(plan.block, 0)])
-        self._starts = blocks
-        self._until = time.time() + seconds
-        self._workers: list[Worker] = []
-        #: Of each block in work: cases since the journal's last line about it.
-        self._open: dict[int, Counter[tuple[str, str]]] = {}
+    def __init__(self, plan, seconds, result, journal, tell):
+        self._plan, self._result, self._journal, self._tell = plan, result, journal, tell
+        self._starts = result.starts() if plan.block is None else iter([(plan.block, 0)])
+        self._until = time.monotonic() + seconds
+        self._begun = result.counts.total()
         self._over = False
+        self._lock = threading.Lock()
 
-    def run(self) -> None:
-        """Keep all workers busy, and replace those that die, until the budget is spent."""
-        try:
-            for _ in range(self._plan.jobs):
-                self._start()
-            while self._workers:
-                for connection in ready_connections(self._workers, 0.2):
-                    worker = next(one for one in self._workers if one.connection is connection)
-                    self._hear(worker)
-                for worker in [one for one in self._workers if one.overdue]:
-                    self._bury(worker, worker.case, worker.hung())
-                self._watch(self._result, self._until)
-        finally:
-            for worker in self._workers:
-                self._settle(worker)
-                worker.close()
+    def run(self):
+        """Keep all workers busy until the budget is spent."""
+        workers = [Worker(self._result.name, self._plan.memory) for _ in range(self._plan.jobs)]
+        with ThreadPoolExecutor(len(workers)) as pool:
+            futures = [pool.submit(self._work, worker) for worker in workers]
+            try:
+                self._watch(futures)
+            finally:
+                self._over = True
+                while wait(futures, 0.1).not_done:
+                    for worker in workers:
+                        worker.close()
+        for future in futures:
+            future.result()
 
-    def _has_enough(self) -> bool:
-        return self._plan.cases is not None and self._progress.total >= self._plan.cases
+    def _watch(self, futures):
+        """Show how far the campaign is until all workers are done."""
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        with Progress(*columns, transient=True) as bar:
+            task = bar.add_task(self._result.name, total=self._until - time.monotonic())
+            is_terminal = bar.console.is_terminal
+            while wait(futures, _BAR_SECONDS if is_terminal else _LINE_SECONDS).not_done:
+                left = max(0.0, self._until - time.monotonic())
+                cases = f"{self._result.name}: {self._result.counts.total()} cases"
+                if is_terminal:
+                    completed = bar.tasks[task].total - left
+                    bar.update(task, description=cases, completed=completed)
+                else:
+                    self._tell(f"{cases}, {left:.0f} s left")
 
-    def _spent(self) -> bool:
-        return (
-            self._over
-            or time.time() >= self._until
-            or self._has_enough()
-            or len(self._progress.failures) >= _MOST_FAILURES
-        )
+    def _work(self, worker):
+        """Run block after block."""
+        with contextlib.closing(worker):
+            while (start := self._next_block()) is not None:
+                block, first = start
+                try:
+                    cases = worker.cases(self._plan.seed, block)
+                except Skipped as reason:
+                    self._result.unavailable = str(reason)
+                    self._over = True
+                    return
+                except Died as death:
+                    with self._lock:
+                        if not self._over:
+                            self._result.failures.append(({}, death.outcome, block))
+                        self._over = True
+                    return
+                for index in range(first, BLOCK):
+                    if not self._takes_one():
+                        return
+                    self._record(block, index, cases[index], worker.run(cases[index]))
+                if worker.held > _MOST_MEMORY:
+                    worker.close()
 
-    def _start(self) -> None:
-        """A worker with a new block, unless the budget is spent."""
-        if not self._spent():
-            worker = Worker(self._name, self._plan.memory)
-            self._workers.append(worker)
-            self._give_block(worker)
+    def _next_block(self):
+        with self._lock:
+            return None if self._spent() else next(self._starts, None)
 
-    def _give_block(self, worker: Worker) -> None:
-        start = next(self._starts, None)
-        if start is None:
-            self._over = True
-            self._dismiss(worker)
-        else:
-            self._give(worker, *start)
-
-    def _give(self, worker: Worker, block: int, first: int) -> None:
-        worker.block, worker.index = block, first
-        self._open[block] = Counter()
-        worker.ask("block", self._plan.seed, block, first, self._until)
-
-    def _hear(self, worker: Worker) -> None:
-        try:
-            message = worker.receive()
-        except EOFError:
-            self._bury(worker, worker.case, worker.crashed())
-            return
-        kind = message[0]
-        if kind == "outcome":
-            _, index, outcome, device = message
-            if self._has_enough():
-                worker.index = index  # one too many
-                self._dismiss(worker)
-                return
-            self._count(worker, outcome, device)
+    def _takes_one(self):
+        """Whether there is budget for one more case, which is then begun."""
+        with self._lock:
             if self._spent():
-                self._dismiss(worker)
-            elif outcome.failed:
-                # A failure may have spoilt the process: the rest of the block goes to another.
-                self._replace(worker)
-        elif kind == "done":
-            worker.index = message[1]
-            self._settle(worker)
-            if self._spent():
-                self._dismiss(worker)
-            elif message[2] > _MOST_MEMORY:
-                self._dismiss(worker)
-                self._start()
-            else:
-                self._give_block(worker)
-        elif kind in ("unavailable", "broken"):
-            self._over = True
-            if kind == "unavailable":
-                self._result.unavailable = message[1]
-            else:
-                outcome = Outcome("failed", "broken campaign", message[1])
-                self._fail(Found({}, outcome, worker.block))
-            self._dismiss(worker)
+                return False
+            self._begun += 1
+            return True
 
-    def _count(
-        self, worker: Worker, outcome: Outcome, device: str, case: Case | None = None
-    ) -> None:
-        self._progress.counts[device, outcome.status] += 1
-        self._open[worker.block][device, outcome.status] += 1
+    def _spent(self):
+        has_enough = self._plan.cases is not None and self._begun >= self._plan.cases
+        has_failed = len(self._result.failures) >= _MOST_FAILURES
+        return self._over or has_enough or has_failed or time.monotonic() >= self._until
+
+    def _record(self, block, index, case, outcome):
+        name, device = self._result.name, str(case.get("device", ""))
+        entry = {"campaign": name, "block": block, "index": index, "device": device}
+        entry["outcome"] = (outcome.status, outcome.kind, outcome.message)
         if outcome.failed:
-            self._fail(Found(case or worker.last, outcome, worker.block))
-
-    def _fail(self, found: Found) -> None:
-        self._progress.failures.append(found)
-        self._journal.failure(self._name, found)
-
-    def _bury(self, worker: Worker, case: Case | None, outcome: Outcome) -> None:
-        """Blame the case that ran, and let another process go on behind it."""
-        if case is None:
-            self._over = True
-            self._fail(Found({}, outcome, worker.block))
-            self._dismiss(worker)
-        else:
-            worker.index += 1
-            self._count(worker, outcome, str(case.get("device", "")), case)
-            self._replace(worker)
-
-    def _replace(self, worker: Worker) -> None:
-        """Go on with the block of a worker in a fresh process."""
-        self._dismiss(worker)
-        if not self._spent():
-            fresh = Worker(self._name, self._plan.memory)
-            self._workers.append(fresh)
-            self._give(fresh, worker.block, worker.index)
-
-    def _settle(self, worker: Worker) -> None:
-        """Write down how far the block of a worker has come."""
-        counts = self._open.pop(worker.block, None)
-        if counts is not None:
-            self._progress.positions[worker.block] = worker.index
-            self._journal.block(self._name, worker.block, worker.index, counts)
-
-    def _dismiss(self, worker: Worker) -> None:
-        self._settle(worker)
-        worker.close()
-        self._workers.remove(worker)
+            entry["case"] = case
+        with self._lock:
+            if self._over and outcome.failed:
+                return  # its process was ended
+            self._result.add(block, index, device, outcome, case)
+            self._journal.write(entry)
+            if outcome.failed:
+                self._tell(f"{name}: {outcome.kind}: {outcome.headline}")
 
 
-@dataclass(frozen=True)
-class Report:
-    """A failure as it is shown, with the line that repeats it."""
+def minimised(where, case, outcome, until, memory):
+    """The smallest case found until then that fails in the same way, and its outcome.
 
-    campaign: str
-    outcome: Outcome
-    repeat: str
-    remark: str = ""
+    It is run once more alone; the case itself is returned if that does not fail.
+    """
+    campaign = load(where)
+    found = case
+    tried = [case]
+    candidates = campaign.smaller(found)
+    with contextlib.closing(Worker(where, memory)) as worker:
+        while time.monotonic() < until and (candidate := next(candidates, None)) is not None:
+            if candidate in tried:
+                continue
+            tried.append(candidate)
+            result = worker.run(candidate)
+            if result.failed and result.kind == outcome.kind:
+                found = candidate
+                candidates = campaign.smaller(found)
+    if found is not case:
+        again = run_alone(where, found, memory)
+        if again.failed:
+            return found, again
+    return case, outcome
 
-    def __str__(self) -> str:
-        lines = [f"FAILED {self.campaign}: {self.outcome.kind}", self.outcome.message]
-        return "\n".join([*lines, *filter(None, (self.remark, f"  {self.repeat}"))])
 
-
-def repeat_line(campaign: str, case: Case) -> str:
+def repeat_line(campaign, case):
     """A line for the shell that runs one case."""
     text = json.dumps({"campaign": campaign, **case}).replace("'", "\\u0027")
     return f"python -m tests.fuzz --case '{text}'"
 
 
-def reports_of(
-    result: Result, plan: Plan, seconds: float, tell: Callable[[str], None]
-) -> list[Report]:
+def report(campaign, outcome, repeat, remark=""):
+    """A failure as it is shown, with the line that repeats it."""
+    lines = [f"FAILED {campaign}: {outcome.kind}", outcome.message, remark, f"  {repeat}"]
+    return "\n".join(filter(None, lines))
+
+
+def reports_of(result, plan, seconds, tell):
     """The failures of a campaign, one of each sort made smaller, for as many seconds each."""
-    reports: dict[tuple[str, str], Report] = {}
-    for found in result.progress.failures:
-        outcome = found.outcome
+    reports = {}
+    for case, outcome, block in result.failures:
         sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
         if sort not in reports:
-            wants_smaller = len(reports) < _MOST_MINIMISED and seconds > 0
-            reports[sort] = _report(result.name, plan, found, seconds * wants_smaller, tell)
+            wants_smaller = len(reports) < _MOST_MINIMISED
+            failure = case, outcome, block
+            reports[sort] = _report(result.name, plan, failure, seconds * wants_smaller, tell)
     return list(reports.values())
 
 
-def _report(
-    name: str, plan: Plan, found: Found, seconds: float, tell: Callable[[str], None]
-) -> Report:
-    case, outcome = found.case, found.outcome
-    of_block = f"python -m tests.fuzz --seed {plan.seed} --campaign {name} --block {found.block}"
+def _report(name, plan, failure, seconds, tell):
+    case, outcome, block = failure
+    of_block = f"python -m tests.fuzz --seed {plan.seed} --campaign {name} --block {block}"
     if not case:
-        return Report(name, outcome, of_block)
+        return report(name, outcome, of_block)
     line = repeat_line(name, case)
     if not seconds:
-        return Report(name, outcome, line)
+        return report(name, outcome, line)
     tell(f"{name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
     again = run_alone(name, case, plan.memory)
     if not again.failed:
         remark = f"It does not fail alone, so what ran before it counts. Alone:\n  {line}"
-        return Report(name, outcome, of_block, remark)
-    until = time.monotonic() + seconds
-    small, why = minimised(load(name), name, case, again, until, plan.memory)
-    return Report(name, why, repeat_line(name, small))
+        return report(name, outcome, of_block, remark)
+    small, why = minimised(name, case, again, time.monotonic() + seconds, plan.memory)
+    return report(name, why, repeat_line(name, small))
 
 
-def summary(result: Result) -> list[str]:
+def summary(result):
     """The totals of a campaign, a line for each device."""
     if result.unavailable:
         return [f"{result.name}: no cases: {result.unavailable}"]
-    counts = result.progress.counts
     lines = []
-    for device in sorted({device for device, _ in counts}):
-        by_status = {status: count for (one, status), count in counts.items() if one == device}
+    for device in sorted({device for device, _ in result.counts}):
+        of_device = {status: n for (one, status), n in result.counts.items() if one == device}
+        by_status = {"failed": 0, "skipped": 0} | dict(sorted(of_device.items()))
         total = sum(by_status.values())
-        where = f" on {device}" if device else ""
-        tail = [f"{by_status.pop('failed', 0)} failed", f"{by_status.pop('skipped', 0)} skipped"]
         by_status.pop("passed", None)
-        tail += [f"{count} {status}" for status, count in sorted(by_status.items())]
+        where = f" on {device}" if device else ""
+        tail = [f"{count} {status}" for status, count in by_status.items()]
         lines.append(f"{result.name}: {total} cases{where}, {', '.join(tail)}")
     return lines or [f"{result.name}: 0 cases"]

@@ -9,13 +9,12 @@ import sys
 import time
 import zlib
 from dataclasses import asdict
-from typing import Any
 
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.tuning import tuner
 from pyclgemm.tuning import worker as trial_worker
-from pyclgemm.tuning.process import Outcome, Trial, TrialProcess
+from pyclgemm.tuning.process import Outcome, TrialProcess
 
 _TRIAL_SECONDS = 0.02
 
@@ -23,21 +22,21 @@ _TRIAL_SECONDS = 0.02
 class StubBench:
     """Measures in the place of `pyclgemm.tuning.worker.TrialBench`."""
 
-    def run(self, trial: Trial) -> Outcome:
+    def run(self, trial):
         """A time that depends on the configuration alone."""
         time.sleep(_TRIAL_SECONDS)
         seconds = _seconds(trial.config)
         return Outcome("fine", seconds, None if trial.rival is None else _seconds(trial.rival))
 
-    def prepare(self, trials: list[Trial]) -> None:
+    def prepare(self, trials):
         """Nothing is built."""
 
 
-def _seconds(config: Any) -> float:
+def _seconds(config):
     return 1e-6 * (1 + zlib.crc32(repr(config).encode()) / 2**32)
 
 
-def _open_bench(request: dict[str, Any]) -> tuple[StubBench, dict[str, Any]]:
+def _open_bench(request):
     return StubBench(), asdict(typical_traits("x86-64-v4"))
 
 

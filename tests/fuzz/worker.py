@@ -1,28 +1,34 @@
-"""A process that runs cases and reports each before and after, so that its death has a cause."""
+"""Processes that draw and run cases, so that a crash or a hang ends no more than a process.
 
+`Worker` is the parent's side, `work` what the process does.
+"""
+
+import contextlib
 import faulthandler
+import itertools
+import json
+import multiprocessing
 import os
+import random
+import resource
 import signal
+import subprocess
 import sys
-import time
+import tempfile
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
-from .campaign import Campaign, Case, Failure, Skipped, block_cases, load
-from .resident import resident_bytes
+from .campaign import BLOCK, Case, Skipped, load
 
+#: Importing the library and opening its devices may take so long on a busy machine; so may the
+#: drawing of a block of cases.
+_START_SECONDS = 120.0
+#: Characters at the end of what a process printed before it died.
+_LAST_WORDS = 1500
 #: Frames of an unexpected exception that a report shows.
 _FRAMES = 6
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a worker process is given at its start."""
-
-    where: str  # name or ``module:Class`` of the campaign
-    log: str  # the file for what the process prints, such as the last words of a driver
-    memory: int = 0  # limit of the address space in bytes; 0 sets none
 
 
 @dataclass(frozen=True)
@@ -44,87 +50,149 @@ class Outcome:
         return lines[-1 if lines[0].startswith("Traceback") else 0][:200]
 
 
-def _outcome_of(campaign: Campaign, case: Case) -> Outcome:
+class Died(Exception):
+    """A worker process ended, or had to be ended; the outcome of what it did."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.outcome = Outcome("failed", kind, message)
+
+
+class Worker:
+    """Draws and runs cases in a process, after each failure in a fresh one: it may be spoilt."""
+
+    def __init__(self, where: str, memory: int = 0) -> None:
+        self._where, self._memory = where, memory
+        self._process = None
+        self.held = 0  # bytes that the process held after the last case
+
+    def cases(self, seed: int, block: int) -> list[Case]:
+        """The cases of a block; `Skipped` if there are none here, `Died` if drawing them fails."""
+        kind, cases = self._ask((seed, block), _START_SECONDS)
+        if kind == "unavailable":
+            raise Skipped(cases)
+        return cases
+
+    def run(self, case: Case) -> Outcome:
+        """Run one case."""
+        try:
+            _, outcome, self.held = self._ask(case, None)
+        except Died as death:
+            return death.outcome
+        if outcome.failed:
+            self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End the process and what it has started; the next case has a new one."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self):
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
+        self._pipe, theirs = multiprocessing.Pipe()
+        arguments = (self._where, str(self._memory), str(theirs.fileno()))
+        start = "import sys; from tests.fuzz.worker import work; work(*sys.argv[1:])"
+        # One thread a worker: the workers share the cores.
+        threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        # A session of its own: its children end with it, and Ctrl-C reaches the parent alone.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", start, *arguments], stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, start_new_session=True, pass_fds=[theirs.fileno()],
+            env=dict.fromkeys(threads, "1") | os.environ,
+        )  # fmt: skip
+        theirs.close()
+        self._seconds = self._answer(_START_SECONDS)[1]
+
+    def _ask(self, request, seconds):
+        """The answer within so many seconds; None for those of a case."""
+        if self._process is None:
+            self._start()
+        with contextlib.suppress(OSError):  # of a dead process; the answer shows it
+            self._pipe.send(request)
+        return self._answer(seconds or self._seconds)
+
+    def _answer(self, seconds):
+        process = self._process
+        try:
+            if not self._pipe.poll(seconds):
+                raise self._died("hang", f"no end after {seconds:g} s")
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            code = process.wait()
+            kind = f"crash {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+            raise self._died(kind, "the process ended") from None
+        if answer[0] == "broken":
+            raise self._died("broken campaign", answer[1])
+        return answer
+
+    def _died(self, kind, message):
+        self.close()
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return Died(kind, f"{message}; it printed:\n{text[-_LAST_WORDS:]}" if text else message)
+
+
+def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:
+    """Run a case in a fresh process."""
+    with contextlib.closing(Worker(where, memory)) as worker:
+        return worker.run(case)
+
+
+def resident_bytes() -> int:
+    """Bytes of this process in memory; where the system does not say, the most there ever were."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _outcome_of(campaign, case):
     """Run a case here; every exception becomes an outcome."""
     try:
         return Outcome(campaign.run(case) or "passed")
     except Skipped as reason:
         return Outcome("skipped", message=str(reason))
-    except Failure as failure:
-        return Outcome("failed", "Failure", str(failure))
+    except AssertionError as failure:
+        return Outcome("failed", "Failure", str(failure) or traceback.format_exc(-_FRAMES))
     except Exception as error:
-        frames = traceback.format_exception(type(error), error, error.__traceback__, -_FRAMES)
-        return Outcome("failed", type(error).__name__, "".join(frames).strip())
+        return Outcome("failed", type(error).__name__, traceback.format_exc(-_FRAMES).strip())
 
 
-def work(connection: Connection, setup: Setup) -> None:
-    """Serve blocks and single cases until the connection closes.
+def _answers(pipe, where):
+    """Say how long a case may take; then answer seeds with blocks, and cases with outcomes."""
+    campaign = load(where)
+    yield "ready", campaign.seconds_per_case
+    while True:
+        request = pipe.recv()
+        if isinstance(request, dict):
+            yield "outcome", _outcome_of(campaign, request), resident_bytes()
+            continue
+        seed, block = request
+        rng = random.Random(f"{seed} {campaign.name} {block}")
+        try:
+            cases = list(itertools.islice(campaign.cases(rng), BLOCK))
+            yield "cases", json.loads(json.dumps(cases))  # as they are repeated
+        except Skipped as reason:
+            yield "unavailable", str(reason)
 
-    Requests are ("block", seed, block, first, until) and ("case", case). Answers are ("ready",
-    seconds per case), ("unavailable", reason), ("broken", traceback), ("case", index, case),
-    ("outcome", index, outcome, device), and ("done", index of the next case, bytes held) at the end
-    of a block or past the time `until`.
-    """
-    _prepare(setup)
+
+def work(where: str, memory: str, descriptor: str) -> None:
+    """Serve the parent at the other end of a pipe, until it closes that."""
+    os.set_inheritable(int(descriptor), False)
+    pipe = Connection(int(descriptor))
+    faulthandler.enable(sys.__stderr__)
     try:
-        campaign = load(setup.where)
-    except Exception:
-        connection.send(("broken", traceback.format_exc(limit=-_FRAMES)))
-        return
-    connection.send(("ready", campaign.seconds_per_case))
-    try:
-        while True:
-            request = connection.recv()
-            if request[0] == "case":
-                _serve_case(connection, campaign, 0, request[1])
-                connection.send(("done", 1, resident_bytes()))
-            else:
-                connection.send(_served_block(connection, campaign, *request[1:]))
+        if int(memory):
+            resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+        for answer in _answers(pipe, where):
+            pipe.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
+    except Exception:
+        pipe.send(("broken", traceback.format_exc(-_FRAMES)))
     # Drivers crash at the end of a process that still has work; nobody asked for that here.
     os._exit(0)
-
-
-def _served_block(
-    connection: Connection, campaign: Campaign, seed: int, block: int, first: int, until: float
-) -> tuple[str | int, ...]:
-    """Run a block; the last answer."""
-    index = first
-    try:
-        for case in block_cases(campaign, seed, block, first):
-            if time.time() >= until:
-                break
-            _serve_case(connection, campaign, index, case)
-            index += 1
-    except Skipped as reason:
-        return "unavailable", str(reason)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception:
-        return "broken", traceback.format_exc(limit=-_FRAMES)
-    return "done", index, resident_bytes()
-
-
-def _serve_case(connection: Connection, campaign: Campaign, index: int, case: Case) -> None:
-    connection.send(("case", index, case))
-    connection.send(("outcome", index, _outcome_of(campaign, case), str(case.get("device", ""))))
-
-
-def _prepare(setup: Setup) -> None:
-    """Separate the process from the terminal, and keep what it prints."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # its children end with it, and Ctrl-C reaches the parent alone
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    log = os.open(setup.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    faulthandler.enable(sys.__stderr__)
-    # One thread a worker: the workers share the cores.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    if setup.memory:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (setup.memory, setup.memory))

@@ -1,6 +1,5 @@
 """Transforms of tensors at every level: results, strides, events, plans and errors."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,24 +13,13 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.mra import transform
 from pyclgemm.mra.choice import LEVELS, TransformChoice
 from pyclgemm.mra.fused import FusedConfig
-from tests.support.buffers import GuardedArray
+from tests.support.arrays import draw, upload
+from tests.support.buffers import GuardedArray, guarded_tensors
+from tests.support.checks import raises
 from tests.support.gates import is_complete
 from tests.support.reference import assert_transformed
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
-
-
-def guarded(queue, count, k, dtype, kind="contiguous", lead=64, values=None):
-    """Tensors that lie as `kind` says, with the given values or NaN."""
-    strides = {
-        "contiguous": (k**3, k * k, k, 1),
-        "padded": ((k + 2) * k * k, (k + 2) * k, k + 2, 1),
-        "reversed dimensions": (k**3, 1, k, k * k),
-        "every other": (2 * k**3, 2 * k * k, 2 * k, 2),
-        "backwards": (-(k**3), k * k, -k, 1),
-        "repeated": (0, k * k, k, 1),
-    }[kind]
-    return GuardedArray(queue, (count, k, k, k), dtype, strides, lead=lead, values=values)
 
 
 def check(
@@ -44,9 +32,9 @@ def check(
     square = rng.uniform(-1, 1, (k, k)).astype(dtype)
     if tensors == "repeated":
         values[:] = values[:1]
-    source = guarded(queue, count, k, dtype, tensors, lead, values)
+    source = guarded_tensors(queue, count, k, dtype, tensors, lead, values)
     matrix = GuardedArray(queue, (k, k), dtype, (1, k + 1), values=square)
-    result = guarded(queue, count, k, dtype, out, lead)
+    result = guarded_tensors(queue, count, k, dtype, out, lead)
     arrays = source.array, matrix.array, result.array
     if config is None:
         assert transform3d(queue, *arrays[:2], level=level, out=arrays[2]) is arrays[2]
@@ -122,16 +110,14 @@ def test_no_tensors(queue, level):
 
 
 def test_numpy_arrays_give_one(queue, rng):
-    tensors = rng.standard_normal((2, 3, 3, 3)).astype(np.float32)
-    matrix = rng.standard_normal((3, 3)).astype(np.float32)
+    tensors, matrix = draw(rng, (2, 3, 3, 3), (3, 3))
     result = transform3d(queue, tensors, matrix)
     assert isinstance(result, np.ndarray)
     assert_transformed(result, tensors, matrix)
     out = np.full((2, 3, 3, 6), np.nan, np.float32)[..., ::2]
     assert transform3d(queue, tensors, matrix, out=out) is out
     assert_transformed(np.array(out), tensors, matrix)
-    one = cl_array.to_device(queue, matrix)
-    result, event = transform3d(queue, tensors, one, return_event=True)
+    result, event = transform3d(queue, tensors, *upload(queue, matrix), return_event=True)
     assert isinstance(result, cl_array.Array) and isinstance(event, cl.Event)
     assert_transformed(result.get(), tensors, matrix)
 
@@ -139,10 +125,8 @@ def test_numpy_arrays_give_one(queue, rng):
 @pytest.fixture
 def ones(fresh_queue):
     """Tensors, matrix and destination on the device."""
-    return [
-        cl_array.to_device(fresh_queue, np.ones(shape, np.float32))
-        for shape in ((2, 3, 3, 3), (3, 3), (2, 3, 3, 3))
-    ]
+    hosts = (np.ones(shape, np.float32) for shape in ((2, 3, 3, 3), (3, 3), (2, 3, 3, 3)))
+    return upload(fresh_queue, *hosts)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +156,8 @@ def test_waits_on_the_device_and_not_on_the_host(fresh_queue, ones, gate, level,
 @pytest.mark.parametrize("level", ["L3", "L6"])
 def test_workspaces_are_not_shared_too_early(out_of_order_queue, rng, level):
     queue = out_of_order_queue
-    pairs = [[rng.random(shape, np.float32) for shape in ((40, 4, 4, 4), (4, 4))] for _ in range(6)]
-    results = [
-        transform3d(queue, *(cl_array.to_device(queue, x) for x in pair), level=level)
-        for pair in pairs
-    ]
+    pairs = [draw(rng, (40, 4, 4, 4), (4, 4)) for _ in range(6)]
+    results = [transform3d(queue, *upload(queue, *pair), level=level) for pair in pairs]
     for result, pair in zip(results, pairs, strict=True):
         for event in result.events:
             event.wait()
@@ -184,9 +165,8 @@ def test_workspaces_are_not_shared_too_early(out_of_order_queue, rng, level):
 
 
 def test_a_plan_takes_arrays_that_agree(queue, rng):
-    host = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
-    tensors = cl_array.to_device(queue, host)
-    matrix = cl_array.to_device(queue, np.eye(3, dtype=np.float32))
+    (host,) = draw(rng, (4, 3, 3, 3))
+    tensors, matrix = upload(queue, host, np.eye(3, dtype=np.float32))
     plan = pyclgemm.plan_transform3d(queue, tensors[:2], matrix)
     assert plan.choice.level == "L5"
     np.testing.assert_array_equal(plan(tensors[:2], matrix).get(), host[:2])
@@ -200,11 +180,10 @@ def test_a_plan_takes_arrays_that_agree(queue, rng):
 
 
 def test_a_plan_of_a_gemm_keeps_its_alignment(queue, rng):
-    host = rng.standard_normal((4, 2, 2, 2)).astype(np.float32)
-    base = cl_array.to_device(queue, np.r_[np.zeros(1, np.float32), host.ravel()])
+    (host,) = draw(rng, (4, 2, 2, 2))
+    zero, square = np.zeros(1, np.float32), np.eye(2, dtype=np.float32)
+    base, whole, matrix = upload(queue, np.r_[zero, host.ravel()], host, square)
     shifted = base[1:].reshape(4, 2, 2, 2)
-    matrix = cl_array.to_device(queue, np.eye(2, dtype=np.float32))
-    whole = cl_array.to_device(queue, host)
     plan = pyclgemm.plan_transform3d(queue, whole, matrix, level="L6")
     with pytest.raises(pyclgemm.ShapeError, match="tensors starts 4 bytes into its buffer"):
         plan(shifted, matrix)
@@ -213,11 +192,6 @@ def test_a_plan_of_a_gemm_keeps_its_alignment(queue, rng):
 
 ONES = np.ones((2, 4, 4, 4), np.float32)
 SQUARE = np.ones((4, 4), np.float32)
-
-
-def raises(error, *parts):
-    """An error whose message has all parts."""
-    return pytest.raises(error, match="(?s)" + "".join(f"(?=.*{re.escape(one)})" for one in parts))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +225,7 @@ def test_bad_arguments_are_named(queue, changes, error, parts, on_device):
 
 
 def test_a_destination_that_is_read(queue):
-    tensors, matrix = (cl_array.to_device(queue, x) for x in (ONES, SQUARE))
+    tensors, matrix = upload(queue, ONES, SQUARE)
     with raises(pyclgemm.ArgumentError, "out shares memory with tensors"):
         transform3d(queue, tensors, matrix, out=tensors)
     spread = cl_array.Array(
@@ -273,7 +247,7 @@ def test_no_queue_and_a_read_only_destination(queue):
 def test_kronecker_past_memory_and_strides(queue, monkeypatch):
     small = replace(traits_of(queue.device), max_allocation_bytes=4 * 4**6 - 1)
     monkeypatch.setattr(transform, "traits_of", lambda device: small)
-    tensors, matrix = (cl_array.to_device(queue, x) for x in (ONES, SQUARE))
+    tensors, matrix = upload(queue, ONES, SQUARE)
     with raises(pyclgemm.UnsupportedError, "level is 'L6'", "K is 4", "64 x 64", "GB"):
         pyclgemm.plan_transform3d(queue, tensors, matrix, level="L6")
     turned = cl_array.to_device(queue, np.ones((1, 3, 3, 3), "f")).transpose((0, 3, 2, 1))

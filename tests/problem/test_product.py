@@ -16,7 +16,8 @@ from pyclgemm.problem.product import make_product
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.checks import check_gemm
 from tests.support.configs import DIRECT
 from tests.support.facts import product_of
 

@@ -16,7 +16,8 @@ from pyclgemm.problem.matrix import check_dtype, check_scalar, result_dtype
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.problem.shape import GemmShape
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, check_gemm
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.checks import check_gemm
 from tests.support.configs import BASES, EVERY_FAMILY_AND_MORE
 from tests.support.facts import problem
 

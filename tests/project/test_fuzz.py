@@ -1,118 +1,112 @@
 """The fuzzer itself: it finds what toys do wrong, makes it smaller, and repeats it."""
 
-from __future__ import annotations
-
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
-from tests.fuzz.expected import Scalars, wanted_product
+from tests.fuzz.expected import wanted_product
 from tests.support.poisoned import poison_allocations
 from tests.support.reference import fault_of
 from tests.support.system import ROOT, tree_first
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer ends groups of processes")
+
 LIMIT = 120
+FUZZ = (sys.executable, "-m", "tests.fuzz")
 
 
-def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+def fuzz(*arguments):
     return subprocess.run(
-        command, cwd=ROOT, env=tree_first(), capture_output=True, text=True, timeout=LIMIT
-    )
+        [*FUZZ, *arguments], cwd=ROOT, env=tree_first(), capture_output=True, text=True,
+        timeout=LIMIT,
+    )  # fmt: skip
 
 
-def fuzz_toy(toy: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def fuzz_toy(toy, *arguments):
     """Run a campaign of `fuzz_toy` for at most so many cases, and be quick about failures."""
     limits = ("--seconds", "60", "--seed", "3", "--jobs", "2", "--minimise", "20")
     return fuzz("--campaign", f"tests.support.fuzz_toy:{toy}", *limits, *arguments)
 
 
-def repeated_case(output: str) -> dict[str, Any]:
-    """The case of the line that repeats a failure."""
-    line = next(line for line in output.splitlines() if "--case" in line)
-    found: dict[str, Any] = json.loads(shlex.split(line)[-1])
-    return found
+def repeated(output, option="--case"):
+    """The arguments of the line that repeats a failure."""
+    line = next(line for line in output.splitlines() if option in line)
+    return shlex.split(line)[3:]
 
 
-def totals(output: str) -> dict[str, int]:
+def totals(output):
     """Cases by device, of the lines at the end."""
     return {device: int(count) for count, device in re.findall(r": (\d+) cases on (\w+),", output)}
 
 
-def test_nothing_wrong() -> None:
-    done = fuzz_toy("Toy", "--cases", "100")
+@pytest.mark.parametrize(
+    ("toy", "says"),
+    [
+        ("Toy", r"^seed 3\n(?s:.*): \d+ cases on left, (?s:.*): \d+ cases on right, "),
+        ("Skips", r"on left, 0 failed, [1-9]\d* skipped, [1-9]\d* refused"),
+        ("NoDevice", "no device works here"),
+    ],
+)
+def test_what_is_no_failure(toy, says):
+    done = fuzz_toy(toy, "--cases", "64")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("seed 3\n")
-    assert sum(totals(done.stdout).values()) == 100
-    assert set(totals(done.stdout)) == {"left", "right"}
+    assert re.search(says, done.stdout)
+    assert toy == "NoDevice" or sum(totals(done.stdout).values()) == 64
 
 
 @pytest.mark.parametrize(
-    ("toy", "says", "smallest"),
+    ("toy", "says"),
     [
-        ("Fails", "number is 300, and 300 is the limit", 300),
-        ("Raises", "LookupError: unexpected", 300),
-        ("Crashes", "SIGSEGV", 300),
+        ("Fails", "number is 300, and 300 is the limit"),
+        ("Raises", "LookupError: unexpected"),
+        ("Crashes", "SIGSEGV"),
     ],
 )
-def test_what_fails_is_found_made_smaller_and_repeated(toy: str, says: str, smallest: int) -> None:
+def test_what_fails_is_found_made_smaller_and_repeated(toy, says):
     done = fuzz_toy(toy, "--cases", "8", "--minimise", "60")
     assert done.returncode == 1, done.stdout + done.stderr
     assert says in done.stdout
-    case = repeated_case(done.stdout)
-    assert (case["number"], case["word"]) == (smallest, "")
-    again = fuzz("--case", json.dumps(case))
+    arguments = repeated(done.stdout)
+    case = json.loads(arguments[-1])
+    assert (case["number"], case["word"]) == (300, "")
+    again = fuzz(*arguments)
     assert again.returncode == 1
     assert says in again.stdout
 
 
-def test_a_case_without_end_is_a_failure() -> None:
+def test_a_case_without_end_is_a_failure():
     done = fuzz_toy("Hangs", "--cases", "40", "--minimise", "0")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "hang" in done.stdout
-    assert repeated_case(done.stdout)["number"] >= 900
+    assert json.loads(repeated(done.stdout)[-1])["number"] >= 900
     assert sum(totals(done.stdout).values()) >= 40, "the other cases were not run"
 
 
-def test_skipped_and_other_words_are_counted() -> None:
-    done = fuzz_toy("Skips", "--cases", "64")
-    assert done.returncode == 0
-    assert re.search(r"on left, 0 failed, [1-9]\d* skipped, [1-9]\d* refused", done.stdout)
-
-
-def test_no_device_is_no_failure() -> None:
-    done = fuzz_toy("NoDevice")
-    assert done.returncode == 0
-    assert "no device works here" in done.stdout
-
-
-def test_what_depends_on_earlier_cases_is_said_to() -> None:
+def test_what_depends_on_earlier_cases_is_said_to():
     done = fuzz_toy("Remembers", "--cases", "10")
     assert done.returncode == 1
     assert "does not fail alone" in done.stdout
-    line = next(line for line in done.stdout.splitlines() if "--block" in line)
-    again = fuzz(*shlex.split(line)[3:], "--minimise", "0")
+    again = fuzz(*repeated(done.stdout, "--block"), "--minimise", "0")
     assert again.returncode == 1
     assert "a fifth case" in again.stdout
 
 
-def cases_of(journal: Path) -> list[str]:
+def cases_of(journal):
     """The failing cases of a journal, in one order."""
     entries = map(json.loads, journal.read_text().splitlines())
     return sorted(json.dumps(entry["case"]) for entry in entries if "case" in entry)
 
 
-def test_the_same_seed_draws_the_same_cases(tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_cases(tmp_path):
     found = []
     for run, jobs in enumerate(("1", "2", "1")):
         journal = tmp_path / f"{run}.jsonl"
@@ -126,19 +120,17 @@ def test_the_same_seed_draws_the_same_cases(tmp_path: Path) -> None:
     assert again == one
 
 
-def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_a_run_goes_on_where_it_ended(tmp_path):
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
-    common = ("--jobs", "1", "--minimise", "0")
-    fuzz_toy("FailsAlways", "--cases", "12", *common, "--journal", str(whole))
+    common = ("FailsAlways", "--jobs", "1", "--minimise", "0")
+    fuzz_toy(*common, "--cases", "12", "--journal", str(whole))
     for cases in ("5", "9", "12"):
-        done = fuzz_toy(
-            "FailsAlways", "--cases", cases, *common, "--journal", str(parts), "--resume"
-        )
+        done = fuzz_toy(*common, "--cases", cases, "--journal", str(parts), "--resume")
         assert sum(totals(done.stdout).values()) == int(cases)
     assert cases_of(parts) == cases_of(whole)
 
 
-def test_a_journal_that_was_cut_off_is_still_of_use(tmp_path: Path) -> None:
+def test_a_journal_that_was_cut_off_is_of_use_with_its_own_seed(tmp_path):
     journal = tmp_path / "cut.jsonl"
     options = ("--jobs", "1", "--journal", str(journal))
     fuzz_toy("Toy", "--cases", "40", *options)
@@ -146,25 +138,18 @@ def test_a_journal_that_was_cut_off_is_still_of_use(tmp_path: Path) -> None:
     done = fuzz_toy("Toy", "--cases", "50", *options, "--resume")
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(totals(done.stdout).values()) == 50
-
-
-def test_another_seed_than_the_journals_is_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "run.jsonl"
-    fuzz_toy("Toy", "--cases", "4", "--journal", str(journal))
-    done = fuzz_toy("Toy", "--seed", "4", "--journal", str(journal), "--resume")
+    done = fuzz_toy("Toy", "--seed", "4", *options, "--resume")
     assert done.returncode == 2
     assert "4" in done.stderr and "3" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_ends_with_its_totals(number: int) -> None:
+def test_an_interrupted_run_ends_with_its_totals(number):
     toy = ("--campaign", "tests.support.fuzz_toy:Toy", "--seconds", "600", "--jobs", "2")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fuzz", *toy],
-        cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*FUZZ, *toy], cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE, text=True
+    )
     try:
-        assert process.stdout is not None
         assert process.stdout.readline().startswith("seed ")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(3)
@@ -179,14 +164,10 @@ def test_an_interrupted_run_ends_with_its_totals(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (("--campaign", "nothing"), "nothing"),
-        (("--case", "{"), "--case"),
-        (("--resume",), "--journal"),
-    ],
+    [("--campaign nothing", "nothing"), ("--case {", "--case"), ("--resume", "--journal")],
 )
-def test_wrong_arguments_are_named(arguments: tuple[str, ...], says: str) -> None:
-    done = fuzz(*arguments)
+def test_wrong_arguments_are_named(arguments, says):
+    done = fuzz(*arguments.split())
     assert done.returncode == 2
     assert says in done.stderr
 
@@ -194,35 +175,34 @@ def test_wrong_arguments_are_named(arguments: tuple[str, ...], says: str) -> Non
 # The campaign of products
 
 
-def test_products_are_right() -> None:
+def test_products_are_right():
     done = fuzz("--campaign", "problems", "--cases", "24", "--seconds", "90", "--seed", "11")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("index", "change", "says"),
     [
-        (lambda c: c.__setitem__((1, 2), c[1, 2] + 1), "1 of 12 elements"),
-        (lambda c: c.__setitem__((0, 0), np.nan), "1 of 12 elements"),
-        (lambda c: c.__setitem__((0, 0), c[0, 0] * (1 + 1e-5)), "1 of 12 elements"),
-        (lambda c: c.__imul__(0), "12 of 12 elements"),
+        ((1, 2), lambda element: element + 1, "1 of 12 elements"),
+        ((0, 0), lambda element: np.nan, "1 of 12 elements"),
+        ((0, 0), lambda element: element * (1 + 1e-5), "1 of 12 elements"),
+        (..., lambda element: 0, "12 of 12 elements"),
     ],
 )
-def test_a_wrong_element_is_seen(change: Any, says: str) -> None:
+def test_a_wrong_element_is_seen(index, change, says):
     rng = np.random.default_rng(5)
     a, b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in ((3, 5), (5, 4)))
-    wanted = wanted_product(a, b, None, None, Scalars(), "float32")
+    wanted = wanted_product(a, b, None, None, "float32")
     got = a @ b
     assert not fault_of(got, wanted, wanted.told)
-    change(got)
+    got[index] = change(got[index])
     assert says in fault_of(got, wanted, wanted.told)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
+def test_what_is_infinite_or_not_a_number_must_be_so(dtype):
     a = np.array([[np.inf, 1], [np.nan, 1], [1, 1], [-np.inf, np.inf]], dtype)
-    b = np.ones((2, 2), dtype)
-    wanted = wanted_product(a, b, None, None, Scalars(), dtype)
+    wanted = wanted_product(a, np.ones((2, 2), dtype), None, None, dtype)
     assert wanted.told.all()
     right = np.array([[np.inf] * 2, [np.nan] * 2, [2, 2], [np.nan] * 2], dtype)
     assert not fault_of(right, wanted, wanted.told)
@@ -232,17 +212,17 @@ def test_what_is_infinite_or_not_a_number_must_be_so(dtype: str) -> None:
         assert fault_of(wrong, wanted, wanted.told)
 
 
-def test_small_integers_must_be_exact() -> None:
+def test_small_integers_must_be_exact():
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-4, 5, (40, 40)).astype(np.float32) for _ in range(2))
-    wanted = wanted_product(a, b, None, None, Scalars(alpha=2.0), "float32")
+    wanted = wanted_product(a, b, None, None, "float32", alpha=2.0)
     got = 2 * (a @ b)
     assert not fault_of(got, wanted, wanted.told)
     got[3, 3] = np.nextafter(got[3, 3], np.float32(np.inf))
     assert fault_of(got, wanted, wanted.told)
 
 
-def test_allocations_are_poisoned(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocations_are_poisoned(queue, monkeypatch):
     monkeypatch.setattr(cl, "Buffer", cl.Buffer)
     poison_allocations()
     assert np.isnan(cl_array.empty(queue, 100, np.float32).get()).all()

@@ -54,6 +54,16 @@ class Layout:
         return GUARD if self.alignment >= 16 else GUARD + self.alignment
 
 
+ROW = Layout()
+COLUMN = Layout("column")
+STRIDED = Layout("strided")
+
+#: Layouts whose alignment admits the widest vectors.
+ROW_ALIGNED = Layout(alignment=16)
+COLUMN_ALIGNED = Layout("column", alignment=16)
+ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
+
+
 class GuardedArray:
     """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
 
@@ -122,6 +132,20 @@ def guarded_matrix(queue, values_or_shape, dtype, layout):
 
 def guarded_vector(queue, values, stride=1, lead=GUARD):
     return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
+
+
+def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=GUARD, values=None):
+    """Tensors of K x K x K elements that lie as `kind` says, with the given values or NaN."""
+    # Of a tensor's number and its three indices.
+    strides = {
+        "contiguous": (k**3, k * k, k, 1),
+        "padded": ((k + 2) * k * k, (k + 2) * k, k + 2, 1),
+        "reversed dimensions": (k**3, 1, k, k * k),
+        "every other": (2 * k**3, 2 * k * k, 2 * k, 2),
+        "backwards": (-(k**3), k * k, -k, 1),
+        "repeated": (0, k * k, k, 1),
+    }[kind]
+    return GuardedArray(queue, (count, k, k, k), dtype, strides, lead=lead, values=values)
 
 
 def poisoning_allocator(queue):

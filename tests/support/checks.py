@@ -1,26 +1,17 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
+import re
 from contextlib import ExitStack
 from unittest.mock import patch
 
 import numpy as np
-import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from tests.support.buffers import GuardedArray, Layout, guarded_vector, poisoning_allocator
+from tests.support.buffers import ROW, GuardedArray, guarded_vector, poisoning_allocator
 from tests.support.reference import assert_close, expected_gemm, random_array
-
-ROW = Layout()
-COLUMN = Layout("column")
-STRIDED = Layout("strided")
-
-#: Layouts whose alignment admits the widest vectors.
-ROW_ALIGNED = Layout(alignment=16)
-COLUMN_ALIGNED = Layout("column", alignment=16)
-ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
 def stored_shape(trans, rows, columns):
@@ -102,6 +93,12 @@ def _given(options, offset):
     return wanted | {"bias": offset and offset.initial, "activation": activation}
 
 
+def raises(error, *parts):
+    """The error, with each of `parts` somewhere in its message."""
+    looks_ahead = "".join(f"(?=.*{re.escape(part)})" for part in parts)
+    return pytest.raises(error, match=f"(?s)^{looks_ahead}")
+
+
 def packed(queue, array, layout=None, **options):
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
     with ExitStack() as stack:
@@ -166,25 +163,3 @@ def guarded_stack(queue, values, layout, step="apart"):
     return GuardedArray(
         queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
     )
-
-
-_IN_PARTS = "TF32_TF32_F32_X3"
-
-
-def check_epilogue(queue, dtype, precision, out, config):
-    """Odd sizes, so that rows end within a piece and the last slab is a part of one."""
-    activation = None if dtype == "complex128" else "relu"
-    check_gemm(
-        queue, (45, 39, 150), dtype, out=out, c=ROW, bias=True, activation=activation, alpha=3,
-        beta=-2, precision=precision, config=config,
-    )  # fmt: skip
-
-
-def check_infinities(queue, rng, k, config):
-    """Sums that are not finite, near the beginning of k and beyond its middle."""
-    a = rng.uniform(0.5, 1, (32, k)).astype(np.float32)
-    b = rng.uniform(0.5, 1, (k, 32)).astype(np.float32)
-    a[0, 3], a[1, 5], a[2, 7], b[k - 30, 4] = np.inf, -np.inf, np.nan, np.inf
-    operands = (cl_array.to_device(queue, x) for x in (a, b))
-    got = pyclgemm.gemm(queue, *operands, precision=_IN_PARTS, config=config).get()
-    assert_close(got, expected_gemm(a, b, precision=_IN_PARTS))
