@@ -16,17 +16,8 @@ from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.buffers import Layout
-from tests.support.checks import (
-    ALIGNED,
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    check_batch,
-    check_gemm,
-)
+from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.checks import check_batch, check_gemm
 from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS
 from tests.support.configs import MATRIX as CONFIG

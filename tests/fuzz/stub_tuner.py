@@ -42,7 +42,7 @@ def _open_bench(request):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["worker"]:
-        trial_worker.serve = functools.partial(trial_worker.serve, open_bench=_open_bench)
+        trial_worker.open_bench = _open_bench
         trial_worker.main()
     command = [sys.executable, __file__, "worker"]
     tuner.tune = functools.partial(
