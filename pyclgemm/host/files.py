@@ -4,8 +4,8 @@ Every write of the library goes through this module, which guarantees four thing
 
 - Atomic replacement: a reader, and an interruption at any moment, finds the old file or the new
   one, never a part of either.
-- Whole lines: a line of a log is a single write to the system, so lines of several processes do
-  not mix.
+- Whole lines: a line of a log is a single write to the system, under a lock where there is one,
+  so lines of several processes do not mix.
 - No lost updates: a file that is read, changed and written is locked in between.
 - One error: an `OSError` becomes a `FileError` that says what was to be written and what to do.
 
@@ -77,6 +77,8 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             regular = stat.S_ISREG(os.fstat(handle).st_mode)
+            if regular:
+                _await_other_writers(handle)
             size = os.fstat(handle).st_size if regular else 0
             if size:
                 os.lseek(handle, size - 1, os.SEEK_SET)
@@ -146,6 +148,18 @@ def _target_of(path: Path) -> Path:
 def _beside(target: Path, ending: str) -> Path:
     """A hidden file in the same folder; its name stays within the limits of file systems."""
     return target.with_name(f".{target.name[:100]}.{ending}")
+
+
+def _await_other_writers(handle: int) -> None:
+    """Lock the open file until it is closed, where the system can.
+
+    A file system may show a part of a line that another process is writing: its size grows page by
+    page. Without the lock, that part would be taken for a line that was never ended.
+    """
+    with contextlib.suppress(ImportError, OSError):  # Windows; file systems without locks
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _remove(path: Path) -> None:

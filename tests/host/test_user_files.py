@@ -183,9 +183,9 @@ def test_no_change_of_another_process_is_lost(tmp_path):
 
 
 def test_lines_of_several_processes_stay_whole(tmp_path):
-    _side_by_side(_append_many, [(tmp_path / "log", letter, 50) for letter in "abc"])
+    _side_by_side(_append_many, [(tmp_path / "log", letter, 2000) for letter in "abc"])
     lines = (tmp_path / "log").read_text().splitlines()
-    assert sorted(lines) == sorted(letter * 500 for letter in "abc" for _ in range(50))
+    assert sorted(lines) == sorted(letter * 500 for letter in "abc" for _ in range(2000))
 
 
 _HOLDER = """
