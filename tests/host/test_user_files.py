@@ -7,6 +7,7 @@ import pickle
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -183,9 +184,25 @@ def test_no_change_of_another_process_is_lost(tmp_path):
 
 
 def test_lines_of_several_processes_stay_whole(tmp_path):
-    _side_by_side(_append_many, [(tmp_path / "log", letter, 2000) for letter in "abc"])
+    _side_by_side(_append_many, [(tmp_path / "log", letter, 50) for letter in "abc"])
     lines = (tmp_path / "log").read_text().splitlines()
-    assert sorted(lines) == sorted(letter * 500 for letter in "abc" for _ in range(2000))
+    assert sorted(lines) == sorted(letter * 500 for letter in "abc" for _ in range(50))
+
+
+@posix
+def test_a_line_that_another_process_is_writing_is_not_ended(tmp_path):
+    import fcntl
+
+    log = tmp_path / "log"
+    with log.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        print("half", end="", file=other, flush=True)
+        appending = threading.Thread(target=append_line, args=(log, "next", PURPOSE))
+        appending.start()
+        appending.join(0.2)
+        print(" and half", file=other, flush=True)
+    appending.join()
+    assert log.read_text() == "half and half\nnext\n"
 
 
 _HOLDER = """
