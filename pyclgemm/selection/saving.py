@@ -163,8 +163,8 @@ def _may_be_refused(record: Record) -> bool:
     return family_of(record.config).may_be_refused
 
 
-def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int, bool]:
-    """What tells records apart, and their order in a file: a stand-in follows what it replaces."""
+def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int]:
+    """The product of a record. Of several for one, the first decides: their order stays."""
     shape, alignment = record.shape, record.alignment or 0
     kind = _KINDS.index(record.kind)
-    return kind, shape.sizes, shape.layout, alignment, shape.batch or 0, not _may_be_refused(record)
+    return kind, shape.sizes, shape.layout, alignment, shape.batch or 0

@@ -16,7 +16,7 @@ from .tuner import TuningResult
 
 
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each product or batch on which something was measured.
+    """A record for each product or batch on which something was measured, then those that missed.
 
     Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
@@ -28,7 +28,7 @@ def tuned_records(result: TuningResult) -> list[Record]:
         known = found.get(features)
         if known is None or standing.gflops > (known.gflops or 0.0):
             found[features] = record_for(features, standing.best, standing.gflops)
-    return list(found.values())
+    return [*found.values(), *result.missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:

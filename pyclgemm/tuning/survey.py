@@ -2,8 +2,9 @@
 
 What the tuner finds on the shapes of a user says little about others. Here it draws random
 products, takes those on which choosing by predicted time is expected to lose the most, and times
-the configurations that may be the fastest there. What comes out corrects predictions of products
-near by, and the coefficients of predicted times are fitted to it.
+the configurations that may be the fastest there, and among them new ones: of many that are drawn
+from the search spaces of the families, those with the least predicted times. What comes out
+corrects predictions of products near by, and the coefficients of predicted times are fitted to it.
 
 The expected loss follows from the uncertainty of each prediction, as in Bayesian optimisation (D.
 Jones et al., "Efficient Global Optimization", 1998): predictions are normal in the logarithm, the
@@ -14,6 +15,7 @@ below that of the configuration that would be taken.
 from __future__ import annotations
 
 import contextlib
+import random
 import statistics
 import time
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ from ..problem.problem import GemmProblem
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
 from ..selection.features import features_of, problem_of, record_for
-from ..selection.model import Ranked, knowledge, ranking
+from ..selection.model import Ranked, knowledge, predict, ranking
 from ..selection.records import Model, Record
 from ..selection.saving import extended_file
 from .fit import Sample, fit_coefficients
@@ -50,8 +52,11 @@ _LONGEST = 0.05
 
 #: Products that are drawn for each round, and those of them that are measured.
 _DRAWN, _MEASURED = 96, 8
-#: Configurations that are timed on a product, and those that the expected loss is computed of.
-_TIMED, _WEIGHED = 6, 24
+#: Known configurations that are timed on a product, and that the expected loss is computed of.
+_TIMED, _WEIGHED = 5, 24
+#: Configurations of a family that are drawn from its space, and those of all that are timed on a
+#: product beside known ones.
+_POOL, _NEW = 150, 2
 #: Candidates that are built side by side, and the seconds that this may take.
 _BUILT, _BUILD_SECONDS = 48, 60.0
 #: Products, drawn at random, on which choices are judged, and the most of the time they take.
@@ -64,6 +69,9 @@ _DEVIATION = 0.2
 _DRAWS = 64
 #: Times for which coefficients are fitted anew: so many times as at the last fit.
 _REFIT = 1.5
+#: A configuration corrects predictions if it took this many times the least time of a product, and
+#: was predicted to take at most that many.
+_SLOWER, _AS_FAST = 1.1, 1.05
 
 
 @dataclass(frozen=True)
@@ -107,11 +115,13 @@ class Survey:
         self.ceilings = (
             None if known.ceilings == typical_ceilings(session.process.traits) else known.ceilings
         )
+        self._pool = self._draw_pool(seed)
         self._judged: list[Standing] = []
         self._seen: dict[Standing, float] = {}  # what was missed there, as a logarithm
         self._fitted_to = 0
         self.model: Model | None = None
         self.report: SurveyReport | None = None
+        self.missed: list[Record] = []  # of configurations that were predicted to be the fastest
 
     def run(self) -> None:
         """Measure until the session's deadline."""
@@ -130,6 +140,7 @@ class Survey:
         except BudgetSpentError:
             pass
         self._learn(at_end=True)
+        self.missed = self._missed()
         if before is not None:
             self.report = SurveyReport(measured, before, self._judge_again())
 
@@ -187,7 +198,9 @@ class Survey:
     ) -> Iterator[tuple[Standing, dict[Config, float]]]:
         """Time the configurations that are expected to be the fastest; gives what was expected."""
         session = self._session
-        candidates = {one: self._candidates(one, self._known) for one in standings}
+        candidates = {
+            one: self._candidates(one, self._known) | self._new_candidates(one) for one in standings
+        }
         trials = [Trial(one.shape, config) for one in standings for config in candidates[one]]
         if session.process.traits.type == "cpu":  # which would time them beside compilers
             trials = []
@@ -210,6 +223,30 @@ class Survey:
                 found[one.config] = one.seconds
                 if len(found) == _TIMED:
                     break
+        return found
+
+    def _draw_pool(self, seed: int) -> list[Config]:
+        """Configurations that no database has, from the spaces of all families."""
+        rng = random.Random(seed)
+        pool: dict[Config, None] = {}
+        for space in self._session.spaces.values():
+            for _ in range(_POOL):
+                point = space.repaired(space.draw(rng), rng, tries=200)
+                config = space.config(point) if point else None
+                if config is not None:
+                    pool[config] = None
+        return list(pool)
+
+    def _new_candidates(self, standing: Standing) -> dict[Config, float]:
+        """Those of the pool with the least predicted times on a product."""
+        problem, traits = standing.problem, self._session.process.traits
+        seconds = predict(self._pool, problem, traits, self._known)
+        found: dict[Config, float] = {}
+        for index in np.argsort(seconds, kind="stable"):
+            if not np.isfinite(seconds[index]) or len(found) == _NEW:
+                break
+            if self._session.may_run(standing, self._pool[index]):
+                found[self._pool[index]] = float(seconds[index])
         return found
 
     def _ranked(self, standing: Standing, database: Database) -> Iterator[Ranked]:
@@ -288,6 +325,23 @@ class Survey:
             for one in (*self._session.standings, *self._session.surveyed)
             if one.best is not None and one.gflops is not None and one not in self._judged
         ]
+
+    def _missed(self) -> list[Record]:
+        """The slower configurations that were predicted to be as fast as the best of a product."""
+        traits = self._session.process.traits
+        found = []
+        for one in (*self._session.standings, *self._session.surveyed):
+            if one.best is None or one.best not in one.seconds or one in self._judged:
+                continue
+            least = one.seconds[one.best]
+            slower = [config for config, score in one.seconds.items() if score > _SLOWER * least]
+            predicted = predict(slower, one.problem, traits, self._known)
+            found += [
+                record_for(features_of(one.problem), config, one.problem.flops / seconds / 1e9)
+                for config, expected in zip(slower, predicted, strict=True)
+                if expected < _AS_FAST * least and (seconds := one.seconds[config])
+            ]
+        return found
 
     def _learn(self, *, at_end: bool = False) -> None:
         """Take what was measured into the predictions of the next products."""

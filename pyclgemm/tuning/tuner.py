@@ -40,7 +40,7 @@ from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection.database import Database, load_database
 from ..selection.model import predict
-from ..selection.records import Model
+from ..selection.records import Model, Record
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
@@ -299,6 +299,7 @@ class TuningResult:
     seconds: float = 0.0  # that the run took
     interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
     surveyed: tuple[Standing, ...] = ()  # products that nobody asked for
+    missed: tuple[Record, ...] = ()  # slower configurations that were predicted to be the fastest
     model: Model | None = None  # of predicted times, fitted to all that is known
     ceilings: Ceilings | None = None  # of which the model is
     report: SurveyReport | None = None  # what the survey brought
@@ -389,6 +390,6 @@ def tune(
         if surveyor is None:
             return result
         return replace(
-            result, surveyed=tuple(session.surveyed), model=surveyor.model,
-            ceilings=surveyor.ceilings, report=surveyor.report,
+            result, surveyed=tuple(session.surveyed), missed=tuple(surveyor.missed),
+            model=surveyor.model, ceilings=surveyor.ceilings, report=surveyor.report,
         )  # fmt: skip
