@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .device.runtimes import register_runtimes
+from .device.discovery import register_runtimes
 from .host.caches import make_room_for_pocl
 
 # The first OpenCL call of a process fixes which runtimes it sees, so this comes first.

@@ -15,7 +15,7 @@ import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python pac
 import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
-from pyclgemm.device.names import is_software
+from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import has_async_copy, traits_of
 
 # A failed assertion in what tests share is shown like one in a test.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyclgemm.analysis.occupancy import estimate_occupancy
 from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.device.ceilings import estimate_occupancy
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.mma.codegen import fragment_load
 from pyclgemm.families.mma.config import MatrixConfig, work_items
@@ -20,7 +20,7 @@ _SPARE = 60
 #: for sums.
 _MOST_REGISTERS = {32: 256, 64: 512}
 
-#: SIMD units of a compute unit; of RDNA's pairs of compute units, which `occupancy` counts.
+#: SIMD units of a compute unit; of RDNA's pairs of compute units, which OpenCL counts.
 _SIMDS = 4
 
 

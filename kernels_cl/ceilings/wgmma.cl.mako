@@ -1,6 +1,6 @@
 ## Multiply-accumulates of NVIDIA's warpgroup units (sm_90) on slabs that lie in local memory: what
 ## they can do at most. Each warpgroup multiplies 64 rows of its own by the same columns.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/ptx.py).
+## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/probe.py).
 ##
 ## Context: real (the C type that sums), instruction, modifiers, constraint (of a register of the
 ## sums), columns, warpgroups, steps, pattern (of the bits of 4 bytes: those that vary, and those

@@ -1,5 +1,5 @@
 ## The instruction of NVIDIA's warpgroup units (PTX ISA, "wgmma"). It stands behind ${mark}, a comment to
-## the compiler (pyclgemm/device/ptx.py).
+## the compiler (pyclgemm/device/probe.py).
 ##
 ## Context: instruction, modifiers, constraint (of a register of the sums), mark.
 

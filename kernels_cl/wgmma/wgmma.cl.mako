@@ -1,7 +1,7 @@
 ## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
 ## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, the
 ## widest span of a swizzle.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/ptx.py).
+## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/probe.py).
 ##
 ## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
 ## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole

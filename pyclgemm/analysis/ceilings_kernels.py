@@ -12,7 +12,7 @@ from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
 from ..codegen.matrix_units import MatrixUnit
 from ..codegen.source import KernelSource, render
-from ..device.ptx import MARK
+from ..device.probe import MARK
 from ..device.traits import DeviceTraits
 from ..families.mma.codegen import FragmentLoad
 from ..families.wgmma.codegen import TARGET

@@ -17,8 +17,7 @@ import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..codegen.stream_k import Division, tile_count
-from ..device.ceilings import Ceilings
-from ..device.limits import limits_of
+from ..device.ceilings import Ceilings, Occupancy, estimate_occupancy, limits_of
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
 from ..families.family import Role, Run, Traffic
@@ -32,7 +31,7 @@ from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice
 from .ceilings import ceilings_of, peak_of
-from .occupancy import KernelResources, Occupancy, estimate_occupancy, resources_of
+from .kernel_resources import KernelResources, resources_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
 #: Work-items that read local memory together where no architecture tells.

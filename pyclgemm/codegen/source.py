@@ -146,7 +146,7 @@ class KernelSource:
     arguments: tuple[Argument, ...]
     local_size: tuple[int, ...]
     options: str = ""  # for the compiler
-    target: str = ""  # the architecture whose instructions `pyclgemm.device.ptx` adds, if any
+    target: str = ""  # the architecture whose instructions `pyclgemm.device.probe` adds, if any
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,16 +1,22 @@
-"""What a device can do at most: arithmetic, memory, caches, launches; measured, or estimated.
+"""What a device can do at most, and what a compute unit holds at a time.
 
-`pyclgemm.analysis.ceilings` measures them. Where nobody has, the traits of a device and what a
-compute unit of its architecture does in a clock give an estimate (`typical_ceilings`).
+Ceilings are speeds: of arithmetic, memory, caches and launches. `pyclgemm.analysis.ceilings`
+measures them; where nobody has, `typical_ceilings` estimates them by the architecture. Registers,
+local memory and sub-groups of a compute unit limit how many work-groups it holds (`Occupancy`).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .traits import DeviceTraits
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -124,8 +130,10 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     >>> round(typical_ceilings(typical_traits("sm_90")).arithmetic["float32"])
     54067
     """
-    unit = _typical_unit(traits)
     is_cpu = traits.type == "cpu"
+    unit = _matching(_UNITS, traits.architecture)
+    if unit is None:
+        unit = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
     single = 2 * unit.float32 * clocks
     arithmetic = dict.fromkeys(_AS_FLOAT32, single)
@@ -152,8 +160,143 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     )
 
 
-def _typical_unit(traits: DeviceTraits) -> _Unit:
-    for pattern, unit in _UNITS.items():
-        if re.fullmatch(pattern, traits.architecture):
-            return unit
-    return _OTHER_CPU if traits.type == "cpu" else _VENDORS.get(traits.vendor, _OTHER)
+@dataclass(frozen=True)
+class UnitLimits:
+    """What a compute unit of a GPU holds at a time."""
+
+    sub_group: int  # work-items of a sub-group (warp, wave)
+    schedulers: int  # parts of the unit that keep sub-groups and registers of their own
+    sub_groups: int  # resident at most
+    groups: int  # resident at most
+    registers: int  # 32-bit registers of one lane of one scheduler, over all its sub-groups
+    register_step: int  # registers of a work-item are allocated in multiples of it
+    local_bytes: int  # of local memory
+    local_step: int  # local memory is allocated in multiples of it
+    local_reserved: int  # what the system takes for each work-group
+
+
+def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
+    # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
+    # in units of 256, 8 to a lane.
+    local_step = 128 if reserved else 256
+    return UnitLimits(32, 4, sub_groups, groups, 512, 8, local_kib * 1024, local_step, reserved)
+
+
+#: By a pattern of the architecture. NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", and
+#: the allocation units of the CUDA Occupancy Calculator. AMD: LLVM, "User Guide for AMDGPU
+#: Backend", and the ISA documents of RDNA and CDNA; compute units are counted as AMD's OpenCL does,
+#: on RDNA as work-group processors.
+_LIMITS = {
+    "sm_7[02]": _nvidia(64, 32, 96, reserved=0),
+    "sm_75": _nvidia(32, 16, 64, reserved=0),
+    "sm_80": _nvidia(64, 32, 164),
+    "sm_86": _nvidia(48, 16, 100),
+    "sm_87": _nvidia(48, 16, 164),
+    "sm_89": _nvidia(48, 24, 100),
+    "sm_90": _nvidia(64, 32, 228),
+    # GCN 5 and CDNA 1.
+    "gfx90[0-9]": UnitLimits(64, 4, 40, 16, 256, 4, 64 * 1024, 512, 0),
+    # CDNA 2 and 3: 512 registers, 8 waves.
+    "gfx90a|gfx942": UnitLimits(64, 4, 32, 16, 512, 8, 64 * 1024, 512, 0),
+    # RDNA 1, and RDNA 2.
+    "gfx101[0-3]": UnitLimits(32, 4, 80, 32, 1024, 8, 128 * 1024, 512, 0),
+    "gfx103[0-6]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 512, 0),
+    # RDNA 3 with the larger register file and RDNA 4, and RDNA 3 with the smaller one.
+    "gfx110[01]|gfx1151|gfx120[01]": UnitLimits(32, 4, 64, 32, 1536, 24, 128 * 1024, 1024, 0),
+    "gfx110[23]|gfx115[023]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0),
+}
+
+#: Of a GPU that is not known here: what most have.
+_USUAL = UnitLimits(32, 4, 32, 16, 512, 8, 64 * 1024, 256, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def limits_of(traits: DeviceTraits) -> UnitLimits | None:
+    """What a compute unit of an architecture holds; None where that is not known here."""
+    return None if traits.type == "cpu" else _matching(_LIMITS, traits.architecture)
+
+
+def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, registers: int) -> int:
+    """Work-groups that a compute unit holds at a time, at least 1.
+
+    A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
+    bits. For an architecture without known limits, those that most GPUs have are assumed.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> resident_groups(typical_traits("sm_90"), 256, 33792, 128)
+    2
+    """
+    limits = limits_of(traits) or _USUAL
+    return max(1, min(_bounds_of(traits, limits, work_items, local_bytes, registers).values()))
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is resident on a compute unit; None is what is not known."""
+
+    groups: int | None  # work-groups; 0 means that none fits
+    sub_groups: int | None  # of these work-groups
+    most_sub_groups: int | None  # that could be resident
+    limit: str  # what allows no more, or why nothing is known
+
+    @property
+    def share(self) -> float | None:
+        """Resident sub-groups as a part of the most that there could be."""
+        if self.sub_groups is None or self.most_sub_groups is None:
+            return None
+        return self.sub_groups / self.most_sub_groups
+
+
+def estimate_occupancy(
+    traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
+) -> Occupancy:
+    """How much of a kernel a compute unit holds; without `registers`, an upper bound."""
+    if traits.type == "cpu":
+        return Occupancy(None, None, None, "does not apply: a core runs one work-group at a time")
+    limits = limits_of(traits)
+    if limits is None:
+        name = traits.architecture or "of this device"
+        return Occupancy(None, None, None, f"unknown: no limits are known here for {name}")
+    bounds = _bounds_of(traits, limits, work_items, local_bytes, registers)
+    groups = min(bounds.values())
+    limit = " and ".join(name for name, bound in bounds.items() if bound == groups)
+    if not registers:
+        limit += "; at most, for the driver does not tell registers"
+    waves = math.ceil(work_items / limits.sub_group)
+    return Occupancy(groups, groups * waves, limits.sub_groups, limit)
+
+
+def _bounds_of(
+    traits: DeviceTraits,
+    limits: UnitLimits,
+    work_items: int,
+    local_bytes: int,
+    registers: int | None,
+) -> dict[str, int]:
+    """The most work-groups that a compute unit holds, by each thing that limits them.
+
+    Of a kernel whose registers are None they are no limit.
+    """
+    waves = math.ceil(work_items / limits.sub_group)
+    bounds = {"work-items": limits.sub_groups // waves}
+    if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
+        bounds["work-groups"] = limits.groups
+    if local_bytes:
+        taken = _round_up(local_bytes + limits.local_reserved, limits.local_step)
+        bounds["local memory"] = limits.local_bytes // taken
+    if registers:
+        held = limits.registers // _round_up(registers, limits.register_step)
+        bounds["registers"] = held * limits.schedulers // waves
+    return bounds
+
+
+def _round_up(value: int, step: int) -> int:
+    return math.ceil(value / step) * step
+
+
+def _matching(table: Mapping[str, _Value], architecture: str) -> _Value | None:
+    """The value of the first pattern that matches."""
+    found = (value for pattern, value in table.items() if re.fullmatch(pattern, architecture))
+    return next(found, None)

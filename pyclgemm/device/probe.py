@@ -2,10 +2,17 @@
 
 Neither a device's presence nor its list of extensions can be trusted: some runtimes list devices on
 which no kernel builds, and NVIDIA's compiler has half arithmetic that it does not advertise.
+
+That compiler targets sm_90, whose assembler refuses ``wgmma`` and ``setmaxnreg``; no build option
+selects sm_90a, which has them (PTX ISA, "Directives: .target"). But a program's binary is its PTX
+text, and a program can be made from a binary. So inline PTX has these instructions as comments
+that begin with `MARK`; the compiler fills in their operands' registers all the same. Between
+compiler and assembler, `lift` turns the comments into instructions.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +22,12 @@ import pyopencl as cl
 
 from ..errors import UnsupportedError
 from ..host.caches import new_kernel
-from .names import is_software
-from .ptx import MARK, lift
+
+#: The prefix that hides an instruction from the compiler.
+MARK = "//@"
+
+#: Where PTX text states its target.
+_TARGET = re.compile(rb"^(\.target\s+)(\w+)", re.MULTILINE)
 
 #: How compilers and runtimes refuse a probe: by OpenCL's errors, or by what pyopencl raises for a
 #: log or a binary that it cannot read. The exception of a signal handler, such as TimeoutError, is
@@ -109,6 +120,31 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global fl
 """.replace("MARK ", MARK)
 
 
+class PtxStepError(ValueError):
+    """A binary is not the PTX text that `lift` can change."""
+
+
+def lift(binary: bytes, target: str) -> bytes:
+    """Turn the marked comments of a PTX text into instructions, for a target that has them."""
+    found = _TARGET.findall(binary)
+    if len(found) != 1:
+        start = binary[:40].decode("ascii", "replace")
+        raise PtxStepError(
+            f"the binary states {len(found)} targets; PTX text with one is wanted "
+            f"(it begins with {start!r})"
+        )
+    ((_, present),) = found
+    wanted = target.rstrip("af").encode()
+    if present != wanted:
+        raise PtxStepError(
+            f"the binary is for {present.decode()}; {wanted.decode()} is wanted, to become {target}"
+        )
+    if MARK.encode() not in binary:
+        raise PtxStepError(f"the binary has no instruction behind {MARK}: comments were dropped")
+    lifted = _TARGET.sub(rb"\g<1>" + target.encode(), binary)
+    return lifted.replace(MARK.encode(), b"")
+
+
 @dataclass(frozen=True)
 class Probe:
     """What kernels found out on a device; for the fields see `DeviceTraits`."""
@@ -156,6 +192,11 @@ def wgmma_refusal(device: cl.Device) -> str:
     if not (sums == 16).all():
         return f"a sum of 16 ones came out as {sums[sums != 16][0]:g}"
     return ""
+
+
+def is_software(name: str) -> bool:
+    """Whether a device of that name is an imitation in software, far slower than the CPU."""
+    return any(word in name.lower() for word in ("llvmpipe", "softpipe", "swrast", "oclgrind"))
 
 
 def summary(error: Exception) -> str:

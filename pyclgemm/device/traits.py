@@ -1,27 +1,24 @@
-"""The traits of a device: plain facts, from which the rest of the library reasons without it."""
+"""The traits of a device: plain facts, from which the rest of the library reasons without it.
+
+Drivers spell vendors and architectures in many ways; here they have short names. A runtime for CPUs
+tells little about the processor, so that is read from the operating system.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
 
 from ..errors import ArgumentError, printable
 from ..host.process import InRuntime
-from .names import (
-    HostCpu,
-    amd_architecture,
-    host_cpu,
-    intel_architecture,
-    is_software,
-    level_of_macros,
-    normalized_vendor,
-)
-from .probe import KHR_SHUFFLE, SHFL, Probe, probe_device, wgmma_refusal
+from .probe import KHR_SHUFFLE, SHFL, Probe, is_software, probe_device, wgmma_refusal
 
 #: Local memory of a work-group, where arrays that a kernel declares may take more than the driver
 #: reports (its figure limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
@@ -80,7 +77,7 @@ class DeviceTraits:
     shuffle: str = ""
     sub_group_sizes: tuple[int, ...] = ()  # that can shuffle; a kernel asks for one of them
     #: Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: NVIDIA's compute
-    #: capability 9.0 has them, and the driver must accept them (`pyclgemm.device.ptx`).
+    #: capability 9.0 has them, and the driver must accept them (`pyclgemm.device.probe`).
     wgmma: bool = False
     wgmma_refusal: str = ""  # why not, on a device of capability 9.0
 
@@ -201,7 +198,7 @@ def _vendor(device: cl.Device, kind: str, host: HostCpu) -> str:
 def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> str:
     if kind == "cpu":
         if "__x86_64__" in probe.macros:
-            return level_of_macros(probe.macros)
+            return level_of(probe.macros)
         if "__aarch64__" in probe.macros:
             return "aarch64"
         if device.platform.name.startswith("Intel"):
@@ -291,3 +288,90 @@ def typical_traits(architecture: str) -> DeviceTraits:
         sub_group_sizes={"nvidia": (32,), "intel": (8, 16, 32)}.get(vendor, ()),
         wgmma=architecture == "sm_90",
     )
+
+
+#: Levels of the x86-64 psABI, and the instructions that compilers need for each, by Linux's names.
+_LEVELS: dict[str, set[str]] = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"},
+    "x86-64-v3": {"avx2", "fma", "bmi2"},
+    "x86-64-v2": {"sse4_2"},
+    "x86-64": set(),
+}
+
+
+@dataclass(frozen=True)
+class HostCpu:
+    """The processor, as the operating system describes it."""
+
+    vendor: str  # "intel", "amd", another one in lower case, or "" if unknown
+    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux and off x86
+
+
+@functools.cache
+def host_cpu() -> HostCpu:
+    """The processor of this machine by ``/proc/cpuinfo``; off Linux nothing is known."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return parse_cpuinfo(text)
+
+
+def parse_cpuinfo(text: str) -> HostCpu:
+    """Take vendor and flags from the text of ``/proc/cpuinfo``."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        values.setdefault(name.strip(), value.strip())
+    vendor = values.get("vendor_id", "")
+    known = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
+    flags = values.get("flags", "").split()
+    return HostCpu(known.get(vendor, vendor.lower()), frozenset(flags))
+
+
+def level_of(names: Set[str]) -> str:
+    """The highest psABI level whose instructions are all named, by Linux or a compiler's macros."""
+    flags = {name.strip("_").lower() for name in names}
+    return next(level for level, needed in _LEVELS.items() if needed <= flags)
+
+
+_VENDOR_WORDS = {
+    "nvidia": "nvidia", "amd": "advanced micro devices|amd|authenticamd",
+    "intel": "intel|genuineintel", "apple": "apple", "qualcomm": "qualcomm", "arm": "arm",
+    "mesa": "mesa",
+}  # fmt: skip
+
+
+def normalized_vendor(text: str) -> str:
+    """The short name of the vendor in `text`, which is a device's vendor or name."""
+    text = text.lower()
+    for vendor, words in _VENDOR_WORDS.items():
+        if re.search(rf"\b({words})\b", text):
+            return vendor
+    return next(iter(re.findall(r"[a-z0-9]+", text)), "")
+
+
+# Mesa's drivers name the chip where AMD's name the instruction set.
+_AMD_CHIPS = {
+    "fiji": "gfx803", "polaris10": "gfx803", "polaris11": "gfx803", "polaris12": "gfx803",
+    "vega10": "gfx900", "vega20": "gfx906", "mi100": "gfx908", "mi200": "gfx90a",
+    "navi10": "gfx1010", "navi12": "gfx1011", "navi14": "gfx1012",
+    "navi21": "gfx1030", "navi22": "gfx1031", "navi23": "gfx1032", "navi24": "gfx1034",
+    "vangogh": "gfx1033", "rembrandt": "gfx1035", "raphael": "gfx1036",
+    "navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102", "phoenix": "gfx1103",
+}  # fmt: skip
+
+
+def amd_architecture(name: str) -> str:
+    """The ``gfx`` number of an AMD device by the name that its driver gives it, or ""."""
+    if found := re.search(r"\bgfx[0-9a-f]+", name.lower()):
+        return found.group()
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return next((_AMD_CHIPS[word] for word in words if word in _AMD_CHIPS), "")
+
+
+def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
+    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another one."""
+    target = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
+    below_avx512 = {"corei7": "x86-64-v2", "corei7-avx": "x86-64-v2", "core-avx2": "x86-64-v3"}
+    return below_avx512.get(target) or level_of(host.flags)

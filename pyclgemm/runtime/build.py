@@ -26,7 +26,7 @@ import pyopencl as cl
 from pyopencl.characterize import has_src_build_cache
 
 from ..codegen.source import KernelSource
-from ..device.ptx import PtxStepError, lift
+from ..device.probe import PtxStepError, lift
 from ..errors import FileError, KernelBuildError
 from ..host.caches import new_kernel, warn_uncached
 from ..host.files import Purpose, write_whole

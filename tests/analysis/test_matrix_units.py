@@ -16,7 +16,6 @@ import pyclgemm
 from pyclgemm.analysis import ceilings_kernels
 from pyclgemm.analysis.ab import Comparison
 from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
-from pyclgemm.analysis.occupancy import Occupancy
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import describe_packing, describe_unit, profile_table
@@ -24,7 +23,8 @@ from pyclgemm.api import prepare
 from pyclgemm.cli import tune as tuning_report
 from pyclgemm.cli.main import main
 from pyclgemm.codegen.matrix_units import matrix_unit
-from pyclgemm.device.ptx import MARK
+from pyclgemm.device.ceilings import Occupancy
+from pyclgemm.device.probe import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.wgmma.config import WgmmaConfig

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis import operands as operand_pool
 from pyclgemm.analysis.ceilings import Ceilings
-from pyclgemm.analysis.occupancy import KernelResources, Occupancy
+from pyclgemm.analysis.kernel_resources import KernelResources
 from pyclgemm.analysis.profile import analyse, assess, profile
 from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Division
+from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape

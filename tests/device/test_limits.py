@@ -1,4 +1,4 @@
-"""Work-groups that a compute unit holds at a time, against public tables of occupancy."""
+"""Work-groups that a compute unit holds at a time, against public tables and calculators."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclgemm.device.limits import limits_of, resident_groups
+from pyclgemm.device.ceilings import estimate_occupancy, limits_of, resident_groups
 from pyclgemm.device.traits import typical_traits
 
 
@@ -62,3 +62,46 @@ def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, mo
 @pytest.mark.parametrize("architecture", ["x86-64-v4", "aarch64"])
 def test_a_core_of_a_cpu_has_no_such_limits(architecture):
     assert limits_of(typical_traits(architecture)) is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "items", "local", "registers", "groups", "limit"),
+    [
+        # CUDA Occupancy Calculator.
+        ("sm_90", 256, 0, 32, 8, "work-items"), ("sm_90", 256, 33792, 221, 1, "registers"),
+        ("sm_90", 256, 0, 128, 2, "registers"), ("sm_90", 256, 0, 129, 1, "registers"),
+        ("sm_90", 128, 70000, 64, 3, "local memory"), ("sm_90", 32, 0, 32, 32, "work-groups"),
+        ("sm_80", 256, 40960, 64, 4, "registers"), ("sm_86", 256, 0, 40, 6, "registers"),
+        ("sm_75", 1024, 0, 32, 1, "work-items"), ("sm_70", 256, 49152, 64, 2, "local memory"),
+        # A block of 8 KiB is 8 KiB on Volta and takes 1 KiB more from Ampere on.
+        ("sm_70", 64, 8192, 32, 12, "local memory"), ("sm_80", 64, 8192, 32, 18, "local memory"),
+        ("sm_90", 1024, 0, 65, 0, "registers"),
+        # LLVM's report for gfx1100 says 8 waves a SIMD with 170 registers, 16 with 94.
+        ("gfx1100", 256, 0, 170, 4, "registers"), ("gfx1100", 256, 0, 94, 8, "registers"),
+        ("gfx1030", 256, 0, 128, 4, "registers"), ("gfx1010", 256, 65536, 32, 2, "local memory"),
+        ("gfx90a", 256, 0, 128, 4, "registers"), ("gfx906", 256, 0, 128, 2, "registers"),
+        ("gfx906", 64, 0, 24, 40, "registers"),
+    ],
+)  # fmt: skip
+def test_occupancy_as_calculators_have_it(architecture, items, local, registers, groups, limit):
+    found = estimate_occupancy(typical_traits(architecture), items, local, registers)
+    assert found.groups == groups
+    if groups:
+        assert limit in found.limit
+        width = 64 if architecture.startswith("gfx9") else 32
+        assert found.sub_groups == groups * -(-items // width)
+        assert found.share == found.sub_groups / found.most_sub_groups <= 1
+
+
+def test_an_occupancy_that_is_not_known_is_said():
+    found = estimate_occupancy(typical_traits("gfx1030"), 256, 40000, None)
+    assert found.groups == 3
+    assert "local memory; at most" in found.limit
+    mali = replace(typical_traits("sm_90"), vendor="arm", architecture="", name="Mali-G710")
+    others = {"x86-64-v4": "does not apply", "sm_140": "sm_140"}
+    for traits, said in [(typical_traits(one), others[one]) for one in others] + [
+        (mali, "unknown")
+    ]:
+        found = estimate_occupancy(traits, 64, 0, 32)
+        assert (found.groups, found.share) == (None, None)
+        assert said in found.limit

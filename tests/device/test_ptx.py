@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.device.ptx import MARK, PtxStepError, lift
+from pyclgemm.device.probe import MARK, PtxStepError, lift
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import KernelBuildError
 from pyclgemm.families.wgmma.config import WgmmaConfig

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pyclgemm.device import runtimes
+from pyclgemm.device import discovery as runtimes
 from tests.support.system import tree_first
 
 

@@ -11,17 +11,18 @@ import pyopencl.array as cl_array
 import pytest
 
 from pyclgemm.device import discovery, probe
-from pyclgemm.device.names import (
+from pyclgemm.device.probe import is_software
+from pyclgemm.device.traits import (
+    DeviceTraits,
     HostCpu,
     amd_architecture,
     intel_architecture,
-    is_software,
-    level_of_flags,
-    level_of_macros,
+    level_of,
     normalized_vendor,
     parse_cpuinfo,
+    traits_of,
+    type_of,
 )
-from pyclgemm.device.traits import DeviceTraits, traits_of, type_of
 from pyclgemm.errors import ArgumentError, UnsupportedError
 
 KINDS = cl.device_type
@@ -83,10 +84,10 @@ _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "
         (amd_architecture, "", ["AMD Radeon Graphics"]),
         (is_software, True, ["llvmpipe (LLVM 15.0.6, 256 bits)", "Oclgrind Simulator"]),
         (is_software, False, ["NVIDIA H100 80GB HBM3"]),
-        *((level_of_flags, level, [flags]) for level, flags in _ALL_LEVELS.items()),
-        (level_of_flags, "x86-64-v3", [_V4 - {"avx512dq"}]),
-        (level_of_macros, "x86-64-v3", [_V3_MACROS, _V3_MACROS | {"__AVX512F__"}]),
-        (level_of_macros, "x86-64", [{"__x86_64__"}]),
+        *((level_of, level, [flags]) for level, flags in _ALL_LEVELS.items()),
+        (level_of, "x86-64-v3", [_V4 - {"avx512dq"}]),
+        (level_of, "x86-64-v3", [_V3_MACROS, _V3_MACROS | {"__AVX512F__"}]),
+        (level_of, "x86-64", [{"__x86_64__"}]),
         # Another system's tells nothing.
         (parse_cpuinfo, HostCpu("", frozenset()), [""]),
         (lambda text: parse_cpuinfo(text).vendor, "", ["processor : 0\nCPU implementer : 0x41\n"]),

@@ -9,7 +9,7 @@ import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python pac
 import pyopencl as cl
 
 from pyclgemm.device.discovery import working_devices
-from pyclgemm.device.names import is_software
+from pyclgemm.device.probe import is_software
 
 from .campaign import Skipped
 

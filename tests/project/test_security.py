@@ -15,8 +15,7 @@ from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import device_table, main
 from pyclgemm.codegen import source as codegen
 from pyclgemm.device.discovery import FoundDevice
-from pyclgemm.device.names import HostCpu, intel_architecture
-from pyclgemm.device.traits import typical_traits
+from pyclgemm.device.traits import HostCpu, intel_architecture, typical_traits
 from pyclgemm.errors import PyclgemmError, printable
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database, reload_database

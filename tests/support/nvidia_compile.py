@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pyclgemm.device.ptx import lift
+from pyclgemm.device.probe import lift
 
 _LIBRARY = Path("/usr/lib/clc/nvptx64--nvidiacl.bc")
 

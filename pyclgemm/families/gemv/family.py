@@ -18,8 +18,7 @@ from ...codegen.config import (
 )
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule, gemm_launch
-from ...device.ceilings import Ceilings
-from ...device.limits import resident_groups
+from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex

@@ -17,8 +17,7 @@ from ...codegen.matrix_units import (
     sub_group_lanes,
 )
 from ...codegen.pack import pack_operands, why_units_pack
-from ...device.ceilings import Ceilings
-from ...device.limits import resident_groups
+from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import MAX_ALIGNMENT

@@ -11,8 +11,7 @@ from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
 from ...codegen.stream_k import slab_count
-from ...device.ceilings import Ceilings
-from ...device.limits import resident_groups
+from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision

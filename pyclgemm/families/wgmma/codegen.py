@@ -12,7 +12,7 @@ from ...codegen.kernel import approximation, gemm_parts
 from ...codegen.pack import with_packed
 from ...codegen.source import Argument, KernelSource, stream_k_arguments
 from ...codegen.stream_k import PartialSums, stream_k
-from ...device.ptx import MARK
+from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS
 from ...problem.problem import GemmProblem, Order

@@ -1,14 +1,12 @@
-"""How many work-groups a compute unit holds at a time, estimated from what limits them.
+"""What a kernel takes of registers and local memory, as far as the driver tells.
 
-What a kernel takes of registers and local memory comes from the driver, where it tells: NVIDIA's by
-a build log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's by the binary (LLVM,
-"User Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
+NVIDIA's tells it in a build log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's in
+the binary (LLVM, "User Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 import uuid
 import warnings
@@ -17,46 +15,9 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from ..codegen.source import KernelSource
-from ..device.limits import bounds_of, limits_of
-from ..device.ptx import PtxStepError, lift
-from ..device.traits import DeviceTraits, traits_of
+from ..device.probe import PtxStepError, lift
+from ..device.traits import traits_of
 from ..runtime.build import build_kernel
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """What is resident on a compute unit; None is what is not known."""
-
-    groups: int | None  # work-groups; 0 means that none fits
-    sub_groups: int | None  # of these work-groups
-    most_sub_groups: int | None  # that could be resident
-    limit: str  # what allows no more, or why nothing is known
-
-    @property
-    def share(self) -> float | None:
-        """Resident sub-groups as a part of the most that there could be."""
-        if self.sub_groups is None or self.most_sub_groups is None:
-            return None
-        return self.sub_groups / self.most_sub_groups
-
-
-def estimate_occupancy(
-    traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
-) -> Occupancy:
-    """How much of a kernel a compute unit holds; without `registers`, an upper bound."""
-    limits = limits_of(traits)
-    if traits.type == "cpu":
-        return Occupancy(None, None, None, "does not apply: a core runs one work-group at a time")
-    if limits is None:
-        name = traits.architecture or "of this device"
-        return Occupancy(None, None, None, f"unknown: no limits are known here for {name}")
-    bounds = bounds_of(traits, limits, work_items, local_bytes, registers)
-    groups = min(bounds.values())
-    limit = " and ".join(name for name, bound in bounds.items() if bound == groups)
-    if not registers:
-        limit += "; at most, for the driver does not tell registers"
-    waves = math.ceil(work_items / limits.sub_group)
-    return Occupancy(groups, groups * waves, limits.sub_groups, limit)
 
 
 @dataclass(frozen=True)
@@ -84,47 +45,36 @@ _PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for
 def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
     """Read what ptxas says of a kernel in a build log: registers, and the rest in bytes."""
     figures: dict[str, int] = {}
-    current = ""
-    for line in log.splitlines():
-        if heading := _PTXAS_KERNEL.search(line):
-            current = heading[1]
-            continue
-        if current == kernel:
-            for name, pattern in _PTXAS.items():
-                if found := pattern.search(line):
-                    figures[name] = int(found[1])
+    _, *sections = _PTXAS_KERNEL.split(log)
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
+        if name == kernel:
+            found = {figure: pattern.search(section) for figure, pattern in _PTXAS.items()}
+            figures |= {figure: int(number[1]) for figure, number in found.items() if number}
     return figures
+
+
+#: Keys of AMD's metadata, a MessagePack map in a note of the ELF file, by the name given to them
+#: here; and an unsigned integer of MessagePack.
+_AMD = {
+    "registers": rb"\.vgpr_count",
+    "spills": rb"\.vgpr_spill_count",
+    "private": rb"\.private_segment_fixed_size",
+    "local": rb"\.group_segment_fixed_size",
+}
+_UNSIGNED = rb"(?:([\0-\x7f])|\xcc(.)|\xcd(..)|\xce(.{4})|\xcf(.{8}))"
 
 
 def parse_amd_binary(binary: bytes) -> dict[str, int]:
-    """Read what AMD's compiler says of the one kernel of a code object, as far as it does.
-
-    The metadata are a MessagePack map in a note of the ELF file. Its keys are unique words, so
-    each is looked for, and the integer that follows it is read.
-    """
-    keys = {
-        "registers": b".vgpr_count",
-        "spills": b".vgpr_spill_count",
-        "private": b".private_segment_fixed_size",
-        "local": b".group_segment_fixed_size",
-    }
-    figures: dict[str, int] = {}
+    """Read what AMD's compiler says of the one kernel of a code object, as far as it does."""
     if not binary.startswith(b"\x7fELF"):
-        return figures
-    for name, key in keys.items():
-        _, found, rest = binary.partition(key)
-        number = _message_pack_integer(rest[:9])
-        if found and number is not None:
-            figures[name] = number
-    return figures
-
-
-def _message_pack_integer(data: bytes) -> int | None:
-    """The unsigned integer at the start of `data`."""
-    if data and data[0] < 0x80:
-        return data[0]
-    size = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}.get(data[0] if data else 0)
-    return None if size is None or len(data) <= size else int.from_bytes(data[1 : 1 + size], "big")
+        return {}
+    # The keys are unique words, so the map need not be read as a whole.
+    found = {name: re.search(key + _UNSIGNED, binary, re.DOTALL) for name, key in _AMD.items()}
+    return {
+        name: int.from_bytes(b"".join(filter(None, number.groups())), "big")
+        for name, number in found.items()
+        if number
+    }
 
 
 @functools.lru_cache(maxsize=512)

@@ -1,66 +1,20 @@
-"""Occupancy, against the makers' own calculators; and what drivers tell of kernels."""
+"""What drivers tell of the registers and memory of kernels."""
 
 from dataclasses import replace
 from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from pyclgemm.analysis import occupancy
-from pyclgemm.analysis.occupancy import (
+from pyclgemm.analysis import kernel_resources
+from pyclgemm.analysis.kernel_resources import (
     KernelResources,
-    estimate_occupancy,
     parse_amd_binary,
     parse_ptxas_log,
     resources_of,
 )
-from pyclgemm.device.traits import typical_traits
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose, kernel_sources
-
-
-@pytest.mark.parametrize(
-    ("architecture", "items", "local", "registers", "groups", "limit"),
-    [
-        # CUDA Occupancy Calculator.
-        ("sm_90", 256, 0, 32, 8, "work-items"), ("sm_90", 256, 33792, 221, 1, "registers"),
-        ("sm_90", 256, 0, 128, 2, "registers"), ("sm_90", 256, 0, 129, 1, "registers"),
-        ("sm_90", 128, 70000, 64, 3, "local memory"), ("sm_90", 32, 0, 32, 32, "work-groups"),
-        ("sm_80", 256, 40960, 64, 4, "registers"), ("sm_86", 256, 0, 40, 6, "registers"),
-        ("sm_75", 1024, 0, 32, 1, "work-items"), ("sm_70", 256, 49152, 64, 2, "local memory"),
-        # A block of 8 KiB is 8 KiB on Volta and takes 1 KiB more from Ampere on.
-        ("sm_70", 64, 8192, 32, 12, "local memory"), ("sm_80", 64, 8192, 32, 18, "local memory"),
-        ("sm_90", 1024, 0, 65, 0, "registers"),
-        # LLVM's report for gfx1100 says 8 waves a SIMD with 170 registers, 16 with 94.
-        ("gfx1100", 256, 0, 170, 4, "registers"), ("gfx1100", 256, 0, 94, 8, "registers"),
-        ("gfx1030", 256, 0, 128, 4, "registers"), ("gfx1010", 256, 65536, 32, 2, "local memory"),
-        ("gfx90a", 256, 0, 128, 4, "registers"), ("gfx906", 256, 0, 128, 2, "registers"),
-        ("gfx906", 64, 0, 24, 40, "registers"),
-    ],
-)  # fmt: skip
-def test_known_figures(architecture, items, local, registers, groups, limit):
-    found = estimate_occupancy(typical_traits(architecture), items, local, registers)
-    assert found.groups == groups
-    if groups:
-        assert limit in found.limit
-        width = 64 if architecture.startswith("gfx9") else 32
-        assert found.sub_groups == groups * -(-items // width)
-        assert found.share == found.sub_groups / found.most_sub_groups <= 1
-
-
-def test_what_is_not_known_is_said():
-    found = estimate_occupancy(typical_traits("gfx1030"), 256, 40000, None)
-    assert found.groups == 3
-    assert "local memory; at most" in found.limit
-    mali = replace(typical_traits("sm_90"), vendor="arm", architecture="", name="Mali-G710")
-    others = {"x86-64-v4": "does not apply", "sm_140": "sm_140"}
-    for traits, said in [(typical_traits(one), others[one]) for one in others] + [
-        (mali, "unknown")
-    ]:
-        found = estimate_occupancy(traits, 64, 0, 32)
-        assert (found.groups, found.share) == (None, None)
-        assert said in found.limit
-
 
 LOG = """
 ptxas info    : 0 bytes gmem
@@ -148,14 +102,14 @@ def test_a_kernel_of_this_device(context, device, traits, source):
 @pytest.fixture
 def as_nvidia(monkeypatch, traits):
     shown = replace(traits, type="gpu", vendor="nvidia", architecture="sm_90")
-    monkeypatch.setattr(occupancy, "traits_of", lambda device: shown)
+    monkeypatch.setattr(kernel_resources, "traits_of", lambda device: shown)
 
 
 def test_a_driver_that_answers_from_its_cache_is_asked_anew(
     context, device, source, as_nvidia, monkeypatch
 ):
     log = Mock(side_effect=["", LOG.replace("xgemm", source.name)])
-    monkeypatch.setattr(occupancy, "_nvidia_log", log)
+    monkeypatch.setattr(kernel_resources, "_nvidia_log", log)
     found = resources_of(context, device, source)
     assert (found.registers, found.spill_bytes) == (221, 0)
     first, second = (call.args[-1] for call in log.call_args_list)
@@ -178,9 +132,11 @@ def test_what_is_lifted_is_assembled_once_more(context, device, source, monkeypa
     built = programs.return_value.build.return_value = programs.return_value
     built.get_info.return_value = [b".target sm_90\n//@wgmma.fence.sync.aligned;\n"]
     built.get_build_info.side_effect = lambda *what: f"log of program {programs.call_count}"
-    monkeypatch.setattr(occupancy.cl, "Program", programs)
+    monkeypatch.setattr(kernel_resources.cl, "Program", programs)
     lifted = replace(source, target="sm_90a")
-    logs = [occupancy._nvidia_log(context, device, one, one.text) for one in (source, lifted)]
+    logs = [
+        kernel_resources._nvidia_log(context, device, one, one.text) for one in (source, lifted)
+    ]
     assert logs == ["log of program 1", "log of program 3"]
     (binary,) = programs.call_args.args[2]
     assert binary == b".target sm_90a\nwgmma.fence.sync.aligned;\n"
