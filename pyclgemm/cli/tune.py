@@ -112,7 +112,7 @@ def tune(
     with ShownProgress(console, budget) as show:
         result = tuner.tune(
             shapes, device, dtype=dtype, precision=precision, budget=budget, survey=survey,
-            seed=seed, progress=show.show,
+            contributes=contribute is not None, seed=seed, progress=show.show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):

@@ -73,7 +73,8 @@ def extended_file(
     A record for the same product is replaced, but not what stands in for one that a driver may
     refuse. Once single products were compared, no threshold decides between paths. A file for the
     architecture of a device that has none known is for the device. `ceilings`, of which the model
-    is, count where the file states none.
+    is, count where the file states none. A file for an architecture has none, since they are those
+    of one device; models about them go with them.
 
     Raises
     ------
@@ -82,6 +83,11 @@ def extended_file(
     """
     known = read_file(path) if path.exists() else None
     present = known.entries if known else ()
+    stated = (known and known.ceilings) or ceilings
+    if level == "architecture":
+        if known and known.ceilings:
+            present = tuple(replace(entry, fitted=None) for entry in present)
+        stated = None
     here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
     kept = _kept(here.own, records, name)
     batches_alone = all(record.kind != "single" for record in records)
@@ -100,7 +106,7 @@ def extended_file(
         match_of(traits, level),
         Source("measured", text),
         [entry, *others],
-        (known.ceilings if known else None) or ceilings,
+        stated,
     )
 
 

@@ -56,6 +56,9 @@ def unsaved_text(result: TuningResult) -> str:
 def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
     """Write the user's database, or a file to contribute, and return its path.
 
+    What is contributed has no ceilings, which are those of one device; so `result.model` must be
+    about none (`contributes` of `pyclgemm.tuning.tuner.tune`).
+
     Parameters
     ----------
     result : TuningResult
@@ -77,6 +80,6 @@ def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
     level: Level = "device" if contribute is None else "architecture"
     save_records(
         path, result.traits, (result.dtype, result.precision), records, level=level,
-        model=result.model, ceilings=result.ceilings,
+        model=result.model, ceilings=result.ceilings if contribute is None else None,
     )  # fmt: skip
     return path

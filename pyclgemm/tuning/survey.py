@@ -102,7 +102,9 @@ class SurveyReport:
 class Survey:
     """Runs the survey within a session."""
 
-    def __init__(self, session: TuningSession, database: Database, seed: int) -> None:
+    def __init__(
+        self, session: TuningSession, database: Database, seed: int, *, contributes: bool = False
+    ) -> None:
         self._session = session
         self._database = self._known = database
         problem = session.standings[0].problem
@@ -110,11 +112,11 @@ class Survey:
         known = knowledge(database, session.process.traits, *self._name)
         # What was learnt once is drawn no second time.
         self._random = np.random.default_rng((seed, len(known.configs)))
-        self._ceilings = known.ceilings
+        typical = typical_ceilings(session.process.traits)
+        # Other devices, for which a contribution is, have ceilings of their own.
+        self._ceilings = typical if contributes else known.ceilings
         #: Those of which the model is; None if they follow from the traits.
-        self.ceilings = (
-            None if known.ceilings == typical_ceilings(session.process.traits) else known.ceilings
-        )
+        self.ceilings = None if self._ceilings == typical else self._ceilings
         self._pool = self._draw_pool(seed)
         self._judged: list[Standing] = []
         self._seen: dict[Standing, float] = {}  # what was missed there, as a logarithm

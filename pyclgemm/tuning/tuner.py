@@ -313,6 +313,7 @@ def tune(
     precision: str | None = None,
     budget: float = 120.0,
     survey: float = 0.0,
+    contributes: bool = False,
     families: Sequence[str] | None = None,
     database: Database | None = None,
     log_folder: Path | None = None,
@@ -326,7 +327,8 @@ def tune(
     contiguous operands that are not transposed. The device is as for
     `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
     arithmetic. The budget is in seconds, compiling and all else included; `survey` is the part of
-    it that goes to products that nobody asked for, by which others are predicted. By default those
+    it that goes to products that nobody asked for, by which others are predicted; for others'
+    devices if the result `contributes` to what they know. By default those
     kernel families take part that the library may choose on the device, `database` is what
     `pyclgemm.gemm` uses, and the log lies in the user's cache folder; `progress` is told after each
     trial; `open_process` is replaced in tests.
@@ -373,7 +375,7 @@ def tune(
             (1 - survey) * budget, log, seed, progress or (lambda event: None),
         )  # fmt: skip
         known = database or load_database()
-        surveyor = Survey(session, known, seed) if survey else None
+        surveyor = Survey(session, known, seed, contributes=contributes) if survey else None
         interrupted = False
         try:
             if survey < 1:

@@ -35,6 +35,8 @@ from tests.support.tuner_fakes import BEST, SMALL, laid_out, result
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
+CEILINGS = Ceilings({"float32": 10.0}, 100.0, None, None, 1e-5, "2026-01-01")
+OF_A_DEVICE = Model("a test", "2026-01-01", {"cpu": Coefficients(multiply=1.5)})
 
 
 @pytest.fixture
@@ -166,16 +168,13 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(path):
 
 def test_all_else_that_the_file_has_stays(path):
     double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
-    fitted = Model("a test", "2026-01-01", {"cpu": Coefficients(multiply=1.5)})
     known = recorded("512x512x512", LARGE, 99.0), recorded("2048x2048x2048", LARGE, 333.0)
-    ceilings = Ceilings({"float32": 10.0}, 100.0, None, None, 1e-5, "2026-01-01")
-    before = file_of([Entry(*FLOAT32, known, fitted=fitted), double], EPYC, name=path)
-    save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, ceilings))
+    save_file(file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
     save_result(result(), path)
     file = read_file(path)
-    assert (file.ceilings, file.entries[1:]) == (ceilings, (double,))
+    assert file.entries[1:] == (double,)
     assert file.entries[0] == Entry(
-        *FLOAT32, (recorded("512x512x512", BEST, 268.4), known[1]), fitted=fitted
+        *FLOAT32, (recorded("512x512x512", BEST, 268.4), known[1]), fitted=OF_A_DEVICE
     )
 
 
@@ -194,9 +193,23 @@ def test_a_contribution_is_for_the_architecture(path, found, match):
     assert read_file(path).match == match
 
 
+def test_what_is_contributed_has_no_ceilings_of_a_device(path):
+    other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),), fitted=OF_A_DEVICE)
+    before = file_of([other], EPYC, name=path)
+    save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, CEILINGS))
+    model = replace(OF_A_DEVICE, source="about estimated ceilings")
+    save_result(replace(result(), model=model, ceilings=CEILINGS), path)
+    file = read_file(path)
+    assert file.ceilings is None
+    # Nor is a model left that was about them.
+    assert [entry.fitted for entry in file.entries] == [model, None]
+
+
 def test_the_users_own_file_is_for_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "user_database_folder", lambda: tmp_path / "databases")
-    path = save_result(result())
+    for found in (replace(result(), ceilings=CEILINGS), result()):
+        path = save_result(found)
+        assert read_file(path).ceilings == CEILINGS
     assert path == tmp_path / "databases" / "amd-epyc.json"
     assert read_file(path).match == Match("device", "cpu", "amd", device="AMD EPYC")
     assert pairs(path) == [("512x512x512", BEST)]

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, read_file
+from pyclgemm.selection.database import Database, DatabaseFile, read_file
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import search, tuner
@@ -358,3 +359,15 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices)
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         tune(**({"shapes": SHAPES} | arguments))
+
+
+@pytest.mark.parametrize("contributes", [False, True])
+def test_a_contributed_model_is_about_no_measured_ceilings(run, contributes):
+    ceilings = replace(typical_ceilings(cpu()), global_memory=1.0, date="2026-01-01")
+    (file,) = CPU_DATABASE.groups[0]
+    of_device = DatabaseFile.make(file.path, file.match, file.source, file.entries, ceilings)
+    result = run(
+        on_cpu(), database=a_database(of_device), survey=1.0, contributes=contributes, budget=30.0
+    )
+    assert result.model is not None
+    assert result.ceilings == (None if contributes else ceilings)
