@@ -120,13 +120,9 @@ def gemm_launch(
     product: Product,
     source: KernelSource,
     groups: tuple[int, ...],
-    values: Mapping[str, int],
-    moved: Mapping[str, str],
+    values: Mapping[str, Any],
 ) -> Launch:
-    """The launch that computes a product: `values` are the family's own arguments.
-
-    `moved` are roles that were packed, and the workspaces that hold them.
-    """
+    """The launch that computes a product; `values` are the family's own arguments, by name."""
     problem = product.problem
     by_name: dict[str, Any] = {
         "m": problem.m,
@@ -147,6 +143,4 @@ def gemm_launch(
     for name, matrix in matrices.items():
         if matrix is not None:
             by_name |= arguments_of_matrix(name, name.removeprefix("whole_"), matrix)
-    for role, workspace in moved.items():
-        by_name |= {role: Buffer(workspace), f"{role}_offset": 0}
     return Launch.of(source, groups, by_name | dict(values))

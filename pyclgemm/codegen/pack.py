@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
@@ -179,8 +180,7 @@ class PackedOperands:
 
     launches: tuple[Launch, ...]
     workspaces: dict[str, int]
-    moved: dict[str, str]
-    strides: dict[str, int]
+    values: dict[str, Any]  # of the arguments of that kernel
 
 
 def pack_operands(
@@ -194,8 +194,7 @@ def pack_operands(
     size = form.split.stored_bytes if form.split else stored_bytes(problem.dtype)
     launches: list[Launch] = []
     workspaces: dict[str, int] = {}
-    strides: dict[str, int] = {}
-    moved: dict[str, str] = {name: f"packed_{name}" for name in sizes}
+    values: dict[str, Any] = {}
     for name, padded in sizes.items():
         matrix = getattr(product, name)
         inner, outer = reversed(padded) if form.along_k else padded
@@ -204,14 +203,17 @@ def pack_operands(
         batch = None
         if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
             batch = (problem.products, elements)
-        to = moved[name]
+        to = f"packed_{name}"
         launches.append(
             pack_launch(name, to, matrix, name, problem.dtype, padded, traits, form, batch)
         )
-        workspaces[moved[name]] = size * elements * (batch[0] if batch else 1)
-        strides[f"{name}_{form.layout(name).order}_stride"] = leading_dimension
-        strides[f"{name}_batch_stride"] = batch[1] if batch else 0
-    return PackedOperands(tuple(launches), workspaces, moved, strides)
+        workspaces[to] = size * elements * (batch[0] if batch else 1)
+        values |= {
+            name: Buffer(to), f"{name}_offset": 0,
+            f"{name}_{form.layout(name).order}_stride": leading_dimension,
+            f"{name}_batch_stride": batch[1] if batch else 0,
+        }  # fmt: skip
+    return PackedOperands(tuple(launches), workspaces, values)
 
 
 def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -> GemmProblem:

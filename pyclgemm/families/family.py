@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -151,11 +151,7 @@ class Family(ABC, Generic[C]):
     unit_ceiling: ClassVar[str] = ""
     #: Whether a driver may refuse its kernels on a device that should run them
     may_be_refused: ClassVar[bool] = False
-    packs: ClassVar[bool] = False  # whether it brings operands of any layout to one first
     packs_in_kernel: ClassVar[bool] = False  # whether its only kernel packs operands
-    needs_alignment: ClassVar[bool] = True  # whether its vectors gain by aligned rows
-    #: Whether work-groups take tiles; else they take whole products or blocks of any size
-    tiles_fill_device: ClassVar[bool] = True
     is_persistent: ClassVar[bool] = False  # whether a work-group walks over tiles
     #: The tuner tries it where the lesser of m and n is at most this
     most_rows: ClassVar[int | None] = None
@@ -177,14 +173,6 @@ class Family(ABC, Generic[C]):
         """Bytes of local memory that a work-group declares."""
         return 0
 
-    def vector_width(self, config: C) -> int:
-        """Elements of the widest vector moved from or to rows that are not packed."""
-        return 1
-
-    def adapts_vectors(self, config: C) -> bool:
-        """Whether vectors are as wide as each product's alignment allows."""
-        return False
-
     # Which products it computes, and where
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
@@ -202,10 +190,6 @@ class Family(ABC, Generic[C]):
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Whether the tuner tries it on a batch that has kernels for small products."""
-        return False
-
-    def is_other_kernel(self, config: C, wanted: str | None, known: str | None, depth: int) -> bool:
-        """Whether a slower kernel runs where B's order is `wanted` than where it was `known`."""
         return False
 
     # A constant operand that is packed ahead
@@ -236,14 +220,22 @@ class Family(ABC, Generic[C]):
     def source(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> KernelSource:
         """The kernel that computes a product."""
 
+    def single_launch(
+        self, product: Product, config: C, traits: DeviceTraits, groups: int,
+        values: Mapping[str, Any] | None = None, workspaces: Mapping[str, int] | None = None,
+    ) -> Schedule:  # fmt: skip
+        """One launch of `groups` work-groups; `values` are the family's own arguments."""
+        source = self.source(product.problem, config, traits)
+        return Schedule((gemm_launch(product, source, (groups,), values or {}),), workspaces or {})
+
     def tile_schedule(
         self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
-        strides: Mapping[str, int], slabs: int | None = None,
+        slabs: int | None = None,
     ) -> Schedule:  # fmt: skip
-        """Launches that pack, and one by tiles; `strides` are those of what is not packed."""
+        """Launches that pack, and one by tiles."""
         problem, tile = product.problem, self.tile(config)
         groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
-        values, workspaces = {**strides, **packed.strides}, dict(packed.workspaces)
+        values, workspaces = dict(packed.values), dict(packed.workspaces)
         if tile.fill:
             slabs = slabs or slab_count(problem.k, tile.depth)
             division = divide(groups, slabs, tile.fill * traits.compute_units)
@@ -254,9 +246,8 @@ class Family(ABC, Generic[C]):
             workspaces["counters"] = 4 * division.counters
         elif self.is_persistent:
             groups = min(groups, traits.compute_units)
-        source = self.source(problem, config, traits)
-        gemm = gemm_launch(product, source, (groups,), values, packed.moved)
-        return Schedule((*packed.launches, gemm), workspaces)
+        gemm = self.single_launch(product, config, traits, groups, values, workspaces)
+        return replace(gemm, launches=packed.launches + gemm.launches)
 
     # What it costs, in words and numbers
 
@@ -377,7 +368,6 @@ class CpuTiles(Family[C]):
     """Those of CPUs, whose register tiles have rows of whole vectors."""
 
     on_cpu = True
-    tiles_fill_device = False
 
     def tile_axes(self, dtype: str, traits: DeviceTraits) -> Axes:
         """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""

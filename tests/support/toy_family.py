@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from pyclgemm.codegen.config import Config, at_most
 from pyclgemm.codegen.kernel import gemm_parts
-from pyclgemm.codegen.launch import Schedule, gemm_launch
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.families.cost import Costs, Work
 from pyclgemm.families.family import Family, Tile, point_table
@@ -64,8 +63,7 @@ class ToyFamily(Family[ToyConfig]):
     def schedule(self, product, config, traits):
         problem = product.problem
         groups = math.ceil(problem.m / config.ROWS) * problem.n
-        source = self.source(problem, config, traits)
-        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+        return self.single_launch(product, config, traits, groups)
 
     def source(self, problem, config, traits):
         arguments = gemm_parts(problem, config, traits).arguments

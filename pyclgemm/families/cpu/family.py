@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
 from ...codegen.element import ElementType, epilogue_type, stored_bytes
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
@@ -113,12 +113,6 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
 _MOST_VECTORS = 128
 _MOST_PACKED = 2**23
 
-#: Vectors of k below which dot products of a column-major B are slower than packing it, which
-#: turns it: 8 x 8000 x 15 ran at a seventh of the speed, 4 x 8000 x 48 at half (AVX-512; from 4
-#: vectors on alike).
-_FEW_VECTORS = 4
-
-
 #: Multiply-adds of vectors that a core has under way at once: two pipes of four stages. Fewer
 #: vectors of sums leave it waiting.
 _CHAINS = 8
@@ -129,9 +123,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
 
     name = CpuConfig.family
     config_class = CpuConfig
-    packs = True
     packs_in_kernel = True
-    needs_alignment = False
     source = staticmethod(generate_cpu)
     bounds = {
         "MR": up_to(64), "NR": up_to(1024), "KC": up_to(4096), "VW": VECTOR_WIDTHS,
@@ -167,18 +159,6 @@ class CpuFamily(CpuTiles[CpuConfig]):
 
     def tile(self, config: CpuConfig) -> Tile:
         return Tile(config.MR, config.NR)
-
-    def vector_width(self, config: CpuConfig) -> int:
-        return config.VW
-
-    def is_other_kernel(
-        self, config: CpuConfig, wanted: str | None, known: str | None, depth: int
-    ) -> bool:
-        """Whether B, read where it lies, changes between rows and dot products along k."""
-        if config.PACKB:
-            return False
-        short_dots = wanted == "column" and depth < _FEW_VECTORS * config.VW
-        return short_dots or (None not in (wanted, known) and wanted != known)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         return traits.type == "cpu"
@@ -226,9 +206,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
             # Sums wait there between blocks of k; with one block it stays unused.
             partials = problem.m * problem.n if problem.k > config.KC else 1
             workspaces["partial"] = sets * partials * wide.bytes
-        source = self.source(problem, config, traits)
-        launch = gemm_launch(product, source, (groups,), values, {})
-        return Schedule((launch,), workspaces)
+        return self.single_launch(product, config, traits, groups, values, workspaces)
 
     def traffic(self, problem: GemmProblem, config: CpuConfig, run: Run) -> Traffic:
         """Tiles in registers read packed panels, which the caches serve."""

@@ -17,7 +17,7 @@ from ...codegen.config import (
     within_work_group,
 )
 from ...codegen.element import stored_bytes
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.launch import Schedule
 from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
@@ -89,9 +89,6 @@ class _FewRows(Family[Few]):
         balance="fewer columns or rows of a work-group (LANES_N or VW, MR)",
     )
 
-    def vector_width(self, config: Few) -> int:
-        return config.VW
-
     def orient(self, product: Product, config: Few, traits: DeviceTraits) -> Product:
         """Few columns become few rows, unless a packed B cannot become A."""
         few_columns = product.problem.n < product.problem.m
@@ -102,8 +99,7 @@ class _FewRows(Family[Few]):
         strips = math.ceil(problem.n / config.columns)
         # In one dimension: NVIDIA's limit of the second is 65535.
         groups = strips * math.ceil(problem.m / config.MR) * problem.products
-        source = self.source(problem, config, traits)
-        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+        return self.single_launch(product, config, traits, groups)
 
     def _few_rows(
         self,

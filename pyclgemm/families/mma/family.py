@@ -20,7 +20,6 @@ from ...codegen.pack import pack_operands, why_units_pack
 from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
-from ...problem.matrix import MAX_ALIGNMENT
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, OperandName
 from ...problem.product import Product
@@ -54,7 +53,6 @@ class MatrixFamily(Family[MatrixConfig]):
     config_class = MatrixConfig
     role = Role.UNITS
     unit_ceiling = "matrix"
-    packs = True
     bounds = {
         "MWG": up_to(512), "NWG": up_to(512), "KWG": up_to(512),
         "SUBGROUPS_M": up_to(32), "SUBGROUPS_N": up_to(32), "STAGES": (1, 2, 3, 4, 6, 8),
@@ -97,14 +95,6 @@ class MatrixFamily(Family[MatrixConfig]):
         """The staged slabs, with the most padding."""
         return local_bytes(config, dtype)
 
-    def vector_width(self, config: MatrixConfig) -> int:
-        """The widest: rows that do not lie in 16-byte vectors are packed."""
-        return MAX_ALIGNMENT
-
-    def adapts_vectors(self, config: MatrixConfig) -> bool:
-        """With UNALIGNED, which is for what would else be packed."""
-        return bool(config.UNALIGNED)
-
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         return traits.type != "cpu" and element_unit(dtype, precision, traits) is not None
 
@@ -135,7 +125,7 @@ class MatrixFamily(Family[MatrixConfig]):
         names = packed_operands(problem, config, unit)
         sizes = {name: form.padded(problem.positions(name), problem.k) for name in names}
         packed = pack_operands(product, sizes, traits, form)
-        return self.tile_schedule(product, config, traits, packed, {})
+        return self.tile_schedule(product, config, traits, packed)
 
     def traffic(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""

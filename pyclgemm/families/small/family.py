@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ...codegen.config import Constraint, at_most, multiple
 from ...codegen.element import ElementType
-from ...codegen.launch import Schedule, gemm_launch
+from ...codegen.launch import Schedule
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
@@ -47,7 +47,6 @@ class _SmallProducts(Family[Small]):
     """What both families share."""
 
     role = Role.SMALL_BATCH
-    tiles_fill_device = False
 
     def refusal(self, config: Small, problem: GemmProblem, traits: DeviceTraits) -> str:
         if problem.batch is None:
@@ -106,8 +105,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         problem = product.problem
         element = ElementType(problem.dtype, problem.precision.arithmetic)
         groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
-        source = self.source(problem, config, traits)
-        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+        return self.single_launch(product, config, traits, groups)
 
     def work(
         self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
@@ -193,8 +191,7 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
 
     def schedule(self, product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
         groups = min(product.problem.products, _ITEMS_PER_CORE * traits.compute_units)
-        source = self.source(product.problem, config, traits)
-        return Schedule((gemm_launch(product, source, (groups,), {}, {}),))
+        return self.single_launch(product, config, traits, groups)
 
     def work(
         self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings

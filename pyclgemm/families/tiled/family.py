@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import ElementType, stored_bytes
@@ -65,6 +65,7 @@ class _TiledFamily(Family[Tiled]):
 
     source = staticmethod(generate_xgemm)
     advice = TILE_ADVICE
+    packs: ClassVar[bool] = False  # whether operands of any layout are brought to one first
 
     # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
     # stages and copies past the registers where the device has them.
@@ -95,9 +96,6 @@ class _TiledFamily(Family[Tiled]):
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
         return local_bytes(config.tiles, dtype)
-
-    def vector_width(self, config: Tiled) -> int:
-        return max(config.tiles.VWM, config.tiles.VWN)
 
     def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[OperandName, ...]:
         return ()
@@ -263,9 +261,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             if needs_packing(name, problem, config)
         }
         packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
-        a, b = product.a.column_stride, product.b.row_stride
-        strides = {"a_column_stride": a, "b_row_stride": b}
-        return self.tile_schedule(product, config, traits, packed, strides)
+        return self.tile_schedule(product, config, traits, packed)
 
     def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[OperandName, ...]:
         return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
@@ -319,7 +315,7 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
         packed = pack_operands(product, {}, traits)
-        return self.tile_schedule(product, config, traits, packed, {})
+        return self.tile_schedule(product, config, traits, packed)
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         tiling = _tiling(point, dtype, traits)

@@ -19,7 +19,7 @@ from ...codegen.source import MOST_POSITIONS
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
-from ...problem.matrix import MAX_ALIGNMENT, Matrix
+from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
@@ -73,7 +73,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
     unit_ceiling = "wgmma"
     may_be_refused = True
     is_persistent = True
-    packs = True
     source = staticmethod(generate_wgmma)
     bounds = {
         "MWG": up_to(256), "NWG": (32, 64, 96, 128, 192, 256), "CONSUMERS": (1, 2, 3),
@@ -149,10 +148,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
         return local_bytes(config, _RESULT_BYTES)
 
-    def vector_width(self, config: WgmmaConfig) -> int:
-        """The widest: rows that no tensor map describes are packed."""
-        return MAX_ALIGNMENT
-
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         has_unit = wgmma_unit(precision, traits) is not None
         return traits.type != "cpu" and not is_complex(dtype) and has_unit
@@ -183,7 +178,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         sizes = {name: form.padded(problem.positions(name), problem.k) for name in forms}
         packed = pack_operands(product, sizes, traits, form)
         slabs = slab_count(problem, unit)
-        schedule = self.tile_schedule(product, config, traits, packed, {}, slabs)
+        schedule = self.tile_schedule(product, config, traits, packed, slabs)
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
