@@ -29,12 +29,12 @@ from .errors import (  # noqa: E402
     ShapeError,
     UnsupportedError,
 )
-from .families.cpu.config import CpuConfig  # noqa: E402
+from .families.cpu.codegen import CpuConfig  # noqa: E402
 from .families.gemv.codegen import GemvConfig, GemvUnitConfig  # noqa: E402
 from .families.mma.config import MatrixConfig  # noqa: E402
 from .families.small.codegen import SmallConfig, SmallCpuConfig  # noqa: E402
 from .families.tiled.config import XgemmConfig, XgemmDirectConfig  # noqa: E402
-from .families.wgmma.config import WgmmaConfig  # noqa: E402
+from .families.wgmma.codegen import WgmmaConfig  # noqa: E402
 from .host.caches import CacheWarning  # noqa: E402
 from .mra.transform import TransformPlan, plan_transform3d, transform3d  # noqa: E402
 from .problem.problem import Epilogue  # noqa: E402

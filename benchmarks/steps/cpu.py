@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from benchmarks.steps.gpu import first_steps
 from benchmarks.steps.step import Step
+from pyclgemm import CpuConfig
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu.config import CpuConfig
 
 #: Blocks that no cache close to a core holds.
 _DEEP, _LONG = 1024, 4096

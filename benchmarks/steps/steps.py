@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.steps.cpu import cpu_steps
 from benchmarks.steps.gpu import gpu_steps
 from benchmarks.steps.step import Step
+from pyclgemm import CpuConfig
 from pyclgemm.device.traits import DeviceTraits
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose

@@ -15,8 +15,7 @@ from ..codegen.source import KernelSource, render
 from ..device.probe import MARK
 from ..device.traits import DeviceTraits
 from ..families.mma.codegen import FragmentLoad
-from ..families.wgmma.codegen import TARGET
-from ..families.wgmma.slab import descriptor
+from ..families.wgmma.codegen import TARGET, descriptor
 from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit
 from ..measure.filled_queue import Contender
 from ..runtime.build import build_kernel

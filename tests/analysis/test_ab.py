@@ -5,13 +5,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from pyclgemm import CpuConfig
 from pyclgemm.analysis import ab, ceilings
 from pyclgemm.analysis.ab import Comparison, append_record, read_records
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
 from tests.support.system import rank_of

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclgemm
+from pyclgemm import WgmmaConfig
 from pyclgemm.analysis import ceilings_kernels
 from pyclgemm.analysis.ab import Comparison
 from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
@@ -27,7 +28,6 @@ from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.device.probe import MARK
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout

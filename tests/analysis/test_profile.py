@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis import operands as operand_pool
 from pyclgemm.analysis.ceilings import Ceilings
@@ -17,7 +18,6 @@ from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support import configs

@@ -14,8 +14,8 @@ from benchmarks.steps.frame import CHOICE, ladder_frame
 from benchmarks.steps.report import write_report
 from benchmarks.steps.step import changed_parameters
 from benchmarks.steps.steps import choice_of, ladder_steps
+from pyclgemm import CpuConfig
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources

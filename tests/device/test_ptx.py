@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from pyclgemm import WgmmaConfig
 from pyclgemm.device.probe import MARK, PtxStepError, lift
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import KernelBuildError
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build
 from pyclgemm.selection.overrides import kernel_sources

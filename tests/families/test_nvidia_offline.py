@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import SmallConfig
+from pyclgemm import SmallConfig, WgmmaConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.codegen import local_bytes
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
 from tests.support.facts import product_of

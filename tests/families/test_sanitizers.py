@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pyclgemm import CpuConfig
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import (

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import SmallConfig
+from pyclgemm import CpuConfig, SmallConfig
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import Utilisation, bounds_of, judge, utilise
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig

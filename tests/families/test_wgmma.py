@@ -7,10 +7,10 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
+from pyclgemm import WgmmaConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, local_bytes, staging_of
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape

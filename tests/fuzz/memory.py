@@ -18,7 +18,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
-from pyclgemm.families.cpu.config import CpuConfig
+from pyclgemm import CpuConfig
 
 from .campaign import simpler
 from .devices import context_of, device_of, device_texts, new_queue

@@ -14,10 +14,10 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pyclgemm.selection.database
+from pyclgemm import CpuConfig
 from pyclgemm.errors import DatabaseError, DatabaseWarning
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.selection.database import (
     Database,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from pyclgemm import WgmmaConfig
 from pyclgemm.errors import DatabaseError
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.overrides import choose

@@ -9,12 +9,12 @@ from pyclgemm import (
     GemvConfig,
     SmallConfig,
     SmallCpuConfig,
+    WgmmaConfig,
     XgemmConfig,
     XgemmDirectConfig,
 )
 from pyclgemm.families.gemv.codegen import GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.wgmma.config import WgmmaConfig
 
 INDIRECT = XgemmConfig(
     MWG=32, NWG=32, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm.families.cpu.config import CpuConfig
+from pyclgemm import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
 from pyclgemm.selection.records import Entry, Match, Source, Threshold

@@ -2,12 +2,11 @@
 
 import pytest
 
-from pyclgemm.families.cpu.config import CpuConfig
+from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.families.wgmma.config import WgmmaConfig
 
 INDIRECT = XgemmConfig(
     MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4

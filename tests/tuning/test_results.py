@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from pyclgemm import WgmmaConfig
 from pyclgemm.device.ceilings import Ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.families.cost import Coefficients
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.families.wgmma.config import WgmmaConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection import saving
 from pyclgemm.selection.database import DatabaseFile, read_file, save_file

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyclgemm import CpuConfig
 from pyclgemm.errors import ArgumentError, UnsupportedError
-from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import resolve_precision

@@ -17,8 +17,7 @@ from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..cost import Coefficients, Costs, Work
 from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch, point_table
-from .codegen import generate_cpu
-from .config import CpuConfig, reads_b_in_place
+from .codegen import CpuConfig, generate_cpu, reads_b_in_place
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128

@@ -25,9 +25,16 @@ from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
-from .codegen import generate_wgmma, local_bytes, map_bytes, registers, slab_count, work_items
-from .config import WgmmaConfig
-from .slab import boxed_forms
+from .codegen import (
+    WgmmaConfig,
+    boxed_forms,
+    generate_wgmma,
+    local_bytes,
+    map_bytes,
+    registers,
+    slab_count,
+    work_items,
+)
 from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
