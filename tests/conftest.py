@@ -17,6 +17,7 @@ import pyopencl as cl
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import has_async_copy, traits_of
+from pyclgemm.selection.database import reload_database
 
 # A failed assertion in what tests share is shown like one in a test.
 pytest.register_assert_rewrite("tests.support")
@@ -313,3 +314,14 @@ def out_of_order_queue(context, device):
     if not device.queue_properties & mode:
         pytest.skip(f"{device.name.strip()} has no out-of-order queues")
     return cl.CommandQueue(context, properties=mode)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The user's folders, empty; what is saved there is forgotten at the end."""
+    with monkeypatch.context() as patched:
+        for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+            patched.setenv(name, str(tmp_path / name))
+        reload_database()
+        yield tmp_path
+    reload_database()

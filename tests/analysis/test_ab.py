@@ -3,18 +3,16 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from pyclgemm import CpuConfig
 from pyclgemm.analysis import ab, ceilings
 from pyclgemm.analysis.ab import Comparison, append_record, read_records
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.report import markdown_table
-from pyclgemm.cli.main import main
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
-from tests.support.system import rank_of
+from tests.support.system import output_of, rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"
@@ -244,9 +242,7 @@ def run(*arguments, changes=(), code=0):
     if changes:
         arguments = ("--base", CPU, "--no-figures", "--shapes", "24x40x32", *arguments)
         arguments += tuple(word for change in changes for word in ("--change", change))
-    result = CliRunner().invoke(main, ["ab", *arguments])
-    assert result.exit_code == code, result.output
-    return result.output
+    return output_of("ab", *arguments, code=code)
 
 
 def test_the_command(device, cpu_only, log, timed, tmp_path):

@@ -10,7 +10,6 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from click.testing import CliRunner
 
 import pyclgemm
 from pyclgemm import WgmmaConfig
@@ -22,7 +21,6 @@ from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import describe_packing, describe_unit, profile_table
 from pyclgemm.api import prepare
 from pyclgemm.cli import tune as tuning_report
-from pyclgemm.cli.main import main
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.device.probe import MARK
@@ -48,7 +46,7 @@ from tests.support.emulation.matrix import emulated_units, skip_without_emulatio
 from tests.support.facts import recorded
 from tests.support.families import load_bytes, traffic_of
 from tests.support.reference import assert_close, expected_gemm
-from tests.support.system import text_of
+from tests.support.system import output_of, text_of
 from tests.support.typical_configs import CPU, WGMMA
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
@@ -148,9 +146,7 @@ def test_strided_operands_are_told_apart(config):
 def test_explain_shows_both():
     def explained(*options, code=0):
         arguments = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
-        result = CliRunner().invoke(main, [*arguments, *options])
-        assert result.exit_code == code, result.output
-        return result.output
+        return output_of(*arguments, *options, code=code)
 
     lines = dict(line.split(maxsplit=1) for line in explained().splitlines())
     assert lines["unit"].startswith("none") and lines["packed"]

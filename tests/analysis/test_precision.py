@@ -6,18 +6,16 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from pyclgemm.analysis import operands as operands_module
 from pyclgemm.analysis import precision as bench_module
 from pyclgemm.analysis.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench, Report, Row
-from pyclgemm.cli.main import main
 from pyclgemm.errors import FileError, KernelBuildError
 from pyclgemm.measure.verify import MeasuredError, Rounding, measure_error, reference, rounding_of
 from pyclgemm.problem import precision
 from pyclgemm.problem.precision import resolve_precision
-from tests.support.system import rank_of, text_of
+from tests.support.system import output_of, rank_of, text_of
 
 SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
@@ -192,10 +190,8 @@ def test_a_refusal_says_what_the_compiler_complained_of():
 
 
 def run(device, *more, code=0):
-    arguments = ["precision", "48x40x64", "--device", rank_of(device), "--rounds", "1", *more]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == code, result.output
-    return result.output
+    arguments = ("precision", "48x40x64", "--device", rank_of(device), "--rounds", 1, *more)
+    return output_of(*arguments, code=code)
 
 
 def test_the_command(device, tmp_path):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings
@@ -14,7 +13,6 @@ from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.kernel_resources import KernelResources
 from pyclgemm.analysis.profile import analyse, assess, profile
 from pyclgemm.analysis.report import plot_roofline, profile_table
-from pyclgemm.cli.main import main
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
@@ -22,7 +20,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.select import Choice
 from tests.support import configs
 from tests.support.checks import skip_if_refused
-from tests.support.system import rank_of, text_of
+from tests.support.system import output_of, rank_of, text_of
 from tests.support.typical_configs import INDIRECT
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
@@ -176,66 +174,16 @@ def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
         plot_roofline(measured, path)
 
 
-def run(command, *arguments, code=0):
-    result = CliRunner().invoke(main, [*command.split(), *arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return " ".join(result.output.replace("│", " ").split())
-
-
 def test_the_command(device, monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(ceilings, "ceilings_folder", lambda: tmp_path / "ceilings")
     monkeypatch.setattr(
         ceilings, "measure_ceilings", lambda queue, report: calls.append(queue) or CEILINGS
     )
-    command = f"profile 32x24x16 --device {rank_of(device)} --rounds 1"
-    assert "32 x 24 x 16" in run(command, "--plot", str(tmp_path / "roof.png"))
+    command = ("profile", "32x24x16", "--device", rank_of(device), "--rounds", 1)
+    assert "32 x 24 x 16" in output_of(*command, "--plot", tmp_path / "roof.png")
     assert (tmp_path / "roof.png").stat().st_size > 1000
-    run(f"{command} --bias --dtype float32")
+    output_of(*command, "--bias", "--dtype", "float32")
     assert len(calls) == 1
-    run(f"{command} --remeasure")
+    output_of(*command, "--remeasure")
     assert len(calls) == 2
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("ab", "give a --change KEY=VALUE, or --table FILE"),
-        ("ab --change KWG", "config is 'KWG'"),
-        ("ab --change KWG=x", "'KWG=x' is not of the form"),
-        ("ab --base= --change KWG=1", "config is ''"),
-        ("ab --base mystery:MR=4 --change KWG=1", "config is 'mystery:MR=4'"),
-        ("ab --base cpu:MR --change KWG=1", "'MR' is not of the form NAME=VALUE"),
-        ("ab --base cpu:MR=4,MR=5 --change KWG=1", "MR is given twice"),
-        ("ab --base cpu:MR=-1 --change KWG=1", "'MR=-1' is not of the form"),
-        ("ab --change KWG=1 --shapes 3x4", "shapes has '3x4'"),
-        ("ab --change KWG=1 --rounds 2", "--rounds"),
-        ("ab --change KWG=1 --change KWG=2 --technique x", "names one change"),
-        ("ab --table no-such-file", "does not exist"),
-        ("precision 2x3", "is not of the form MxNxK"),
-        ("precision --data odd", "--data"),
-        ("profile 2x3", "is not of the form MxNxK"),
-        ("profile 2x3x4 --rounds 0", "--rounds"),
-        ("profile 2x3x4 --config KWG=", "'KWG=' is not of the form"),
-    ],
-)
-def test_what_cannot_be_read_is_named(command, message):
-    assert message in run(command, code=2)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("--config FOO=1", "has no parameter FOO"),
-        ("--device no-such-device", "device is 'no-such-device'"),
-    ],
-)
-def test_what_cannot_be_done_is_named(monkeypatch, option, message):
-    monkeypatch.setattr(ceilings, "ceilings_of", lambda queue, **others: None)
-    assert message in run(f"profile 2x3x4 {option}", code=1)
-
-
-@pytest.mark.parametrize("command", ["profile", "ab"])
-def test_help_has_an_example(command):
-    assert f"python -m pyclgemm {command}" in run(f"{command} --help").split("Example")[1]

@@ -12,37 +12,14 @@ import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pyclgemm
-from pyclgemm.cli.main import main
-from pyclgemm.selection.database import read_file, reload_database
+from pyclgemm.selection.database import read_file
 from pyclgemm.tuning import tuner
-from tests.support.system import tree_first
+from tests.support.system import output_of, tree_first
 
 pytest.importorskip("optuna")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """The user's folders, empty; what is saved there is forgotten at the end."""
-    with monkeypatch.context() as patched:
-        for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
-            patched.setenv(name, str(tmp_path / name))
-        reload_database()
-        yield tmp_path
-    reload_database()
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["tune", *arguments])
-
-
-def output_of(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture
@@ -64,33 +41,14 @@ def few_trials(monkeypatch):
     monkeypatch.setattr(tuner, "tune", briefly)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--shapes", "8x8"], "shapes has '8x8', which is no suite"),
-        (["--shapes", ""], "shapes is ''"),
-        (["--budget", "0"], "0.0 is not in the range"),
-        (["--dtype", "int16"], "'int16' is not one of"),
-        (["--device", "nothing like this"], "device is 'nothing like this'"),
-        (["--precision", "F64_F64_F64"], "the operands are float32"),
-        (["--contribute", "."], "is a directory"),
-    ],
-)
-def test_bad_arguments(home, arguments, words):
-    result = run(*arguments)
-    assert result.exit_code != 0
-    assert words in " ".join(result.output.split())
-    assert "Traceback" not in result.output
-
-
 def test_a_dry_run_counts_and_measures_nothing(home):
     shapes = ("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget")
-    output = output_of(*shapes, "100")
+    output = output_of("tune", *shapes, "100")
     for words in ("points", "valid", "8x9x10:NT+7", "at most 65", "at least 15", "17 shapes"):
         assert words in output
     # Each shape has time for a search of its own.
-    assert "at most 70" in output_of(*shapes, "200")
-    output = output_of("--dry-run", "--shapes", "8x8x8*100,batched")
+    assert "at most 70" in output_of("tune", *shapes, "200")
+    output = output_of("tune", "--dry-run", "--shapes", "8x8x8*100,batched")
     assert "8x8x8*100" in output and "64x64x64*10000" in output
     families = {line.split("│")[1].strip() for line in output.splitlines() if "│" in line}
     assert families & {"small", "small_cpu"}
@@ -100,7 +58,9 @@ def test_a_dry_run_counts_and_measures_nothing(home):
 
 def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
     shapes = ["48x48x48", "7x64x66:NT", "8x8x8*400", "70x9x12*3"]
-    output = output_of("--device", traits.platform, "--shapes", ",".join(shapes), "--budget", "300")
+    output = output_of(
+        "tune", "--device", traits.platform, "--shapes", ",".join(shapes), "--budget", "300"
+    )
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in output.replace("\n", "")
     file = read_file(path)
@@ -121,7 +81,7 @@ def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
 
 def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_path):
     path = tmp_path / "file.json"
-    output_of("--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
+    output_of("tune", "--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
     assert read_file(path).match.level == "architecture"
     assert not list(home.rglob("databases/*.json"))
 

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from pyclgemm.cli.main import main
 from pyclgemm.device.discovery import working_devices
 
 #: The folder of the source tree.
@@ -57,6 +59,14 @@ def text_of(table, width=160):
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(table)
     return console.export_text()
+
+
+def output_of(*arguments, code=0, command=main):
+    """What a command prints that ends with this status: never a traceback."""
+    result = CliRunner().invoke(command, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
 
 
 def rank_of(device):
