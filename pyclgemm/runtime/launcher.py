@@ -216,6 +216,8 @@ class LaunchSequence:
         self._launches = schedule.launches
         self._workspaces = tuple(schedule.workspaces.items())
         self._operands = tuple(operands)
+        #: Contexts of the last call's arrays, which equal the queue's.
+        self._contexts = [self._context] * len(self._operands)
         self._result = next(i for i, one in enumerate(operands) if one.is_result)
         given = {argument for launch in self._launches for argument in launch.arguments}
         #: Indices of the operands whose matrices are found by offsets.
@@ -250,30 +252,23 @@ class LaunchSequence:
         left with those it had. After an error of the device the result is undefined.
         """
         out = arrays[self._result]
-        data, context = out.base_data, self._context
+        data = out.base_data
+        contexts: list[cl.Context] = []
         buffers: list[Any] = []
         numbers: list[Any] = []
         events: list[cl.Event] = []
-        for operand, array in zip(self._operands, arrays, strict=True):
-            buffer = array.base_data
+        for array in arrays:
+            contexts.append(array.context)
             # An operand without elements has no buffer; the kernel then reads nothing from it.
-            buffers.append(buffer or data)
+            buffers.append(array.base_data or data)
             numbers.append(array.offset)
-            if array is out and operand.may_be_result:
-                continue
-            if array.context != context:
-                raise ArgumentError(
-                    f"{operand.name} belongs to another context than queue; it must be made in "
-                    "the same"
-                )
-            if (
-                buffer is not None
-                and buffer == data
-                and not operand.is_result
-                and overlaps(array, out, in_place=operand.may_be_result)
-            ):
-                raise ArgumentError(SHARED.format(name=operand.name))
             events += array.events
+        if contexts != self._contexts:
+            self._check_contexts(contexts)
+        # Lists find the same objects equal without a comparison, which here is a call of C++.
+        self._contexts = contexts
+        if buffers.count(data) > 1:
+            self._check_apart(arrays, out)
         numbers += scalars
         if wait_for is not None:
             events += wait_for
@@ -281,6 +276,27 @@ class LaunchSequence:
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
+
+    def _check_contexts(self, contexts: Sequence[cl.Context]) -> None:
+        """Raise `ArgumentError` unless all arrays are of the queue's context."""
+        for operand, context in zip(self._operands, contexts, strict=True):
+            if context != self._context:
+                raise ArgumentError(
+                    f"{operand.name} belongs to another context than queue; it must be made in "
+                    "the same"
+                )
+
+    def _check_apart(self, arrays: Sequence[Any], out: Any) -> None:
+        """Raise `ArgumentError` if an operand shares elements with the result."""
+        for operand, array in zip(self._operands, arrays, strict=True):
+            if (
+                not operand.is_result
+                and not (array is out and operand.may_be_result)
+                and array.base_data is not None
+                and array.base_data == out.base_data
+                and overlaps(array, out, in_place=operand.may_be_result)
+            ):
+                raise ArgumentError(SHARED.format(name=operand.name))
 
     def _enqueue(
         self, arrays: Sequence[Any], out: Any, buffers: list[Any], numbers: list[Any],

@@ -124,17 +124,17 @@ class Workspaces:
         #: queue; None on others.
         self.last_use: cl.Event | None = None
         self._context = context
-        self._buffers: dict[str, cl.Buffer] = {}
+        self._buffers: dict[str, tuple[int, cl.Buffer]] = {}  # with their sizes
 
     def buffer(self, name: str, size: int) -> cl.Buffer:
         """A buffer of at least `size` undefined bytes; `COUNTERS` has zeros between launches."""
-        held = self._buffers.get(name)
-        if held is None or held.size < size:
+        held, buffer = self._buffers.get(name, (0, None))
+        if buffer is None or held < size:
             # The driver keeps the old one until launches that use it are done.
             zeros = np.zeros(size, np.uint8) if name == COUNTERS else None
-            held = new_buffer(self._context, f"workspace {name!r}", size, zeros)
-            self._buffers[name] = held
-        return held
+            buffer = new_buffer(self._context, f"workspace {name!r}", size, zeros)
+            self._buffers[name] = size, buffer
+        return buffer
 
 
 class WorkspacePool:
