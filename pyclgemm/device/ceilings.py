@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from .traits import DeviceTraits
 
@@ -158,6 +158,37 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
         "",
         units,
     )
+
+
+def completed(measured: Mapping[str, Any], traits: DeviceTraits) -> Ceilings:
+    """Ceilings of which some were measured, by name as in `Ceilings`; the others are estimated.
+
+    Arithmetic of other types, and units, are as far from their estimates as float32, or as the
+    same unit in float16: compute units, clock and power are the same for all.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> traits = typical_traits("x86-64-v3")
+    >>> single = typical_ceilings(traits).arithmetic["float32"]
+    >>> found = completed({"arithmetic": {"float32": 2 * single}, "launch_seconds": 9e-6}, traits)
+    >>> found.arithmetic["int32"] / single, found.launch_seconds
+    (2.0, 9e-06)
+    """
+    typical = typical_ceilings(traits)
+    known = {name: value for name, value in measured.items() if value is not None}
+
+    def scaled(group: str, reference: Callable[[str], str]) -> dict[str, float]:
+        found, estimates = known.get(group, {}), getattr(typical, group)
+        ratios = {
+            name: value / estimates[name] for name, value in found.items() if name in estimates
+        }
+        others = {name: one * ratios.get(reference(name), 1.0) for name, one in estimates.items()}
+        return {**others, **found}
+
+    arithmetic = scaled("arithmetic", lambda name: "float32")
+    units = scaled("units", lambda name: unit_name(name.split()[0], "float16"))
+    return replace(typical, **{**known, "arithmetic": arithmetic, "units": units})
 
 
 @dataclass(frozen=True)

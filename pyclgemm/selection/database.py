@@ -223,13 +223,21 @@ class Database:
 
     def entries_for(self, traits: DeviceTraits) -> list[tuple[DatabaseFile, Entry]]:
         """All that is known for a device, of any type and arithmetic, in the order of `lookup`."""
+        return [(file, entry) for file in self.files_for(traits) for entry in file.entries]
+
+    def files_for(self, traits: DeviceTraits) -> list[DatabaseFile]:
+        """The files for a device, in the order of `lookup`."""
         return [
-            (file, entry)
+            file
             for group in self.groups
             for file in sorted(group, key=lambda file: LEVELS.index(file.match.level))
             if file.match.fits(traits)
-            for entry in file.entries
         ]
+
+    def ceilings(self, traits: DeviceTraits) -> Ceilings | None:
+        """Those that the most specific file states, whatever types it has; None if none does."""
+        stated = (file.ceilings for file in self.files_for(traits))
+        return next((one for one in stated if one is not None), None)
 
 
 # --------------------------------------------------------------------------------------

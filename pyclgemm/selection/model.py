@@ -20,7 +20,7 @@ import numpy as np
 
 from ..codegen.config import VECTOR_BYTES, Config
 from ..codegen.element import stored_bytes
-from ..device.ceilings import Ceilings, typical_ceilings
+from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import FAMILIES, family_of, problem_on, violations
@@ -113,19 +113,26 @@ def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: s
     if found is None:
         hits = database.lookup(traits, dtype, precision)
         found = database.kept[key] = _gather(
-            hits, traits, resolve_precision(precision, dtype), dtype
+            hits, traits, resolve_precision(precision, dtype), dtype, database.ceilings(traits)
         )
     return found
 
 
-def _gather(hits: Hits, traits: DeviceTraits, precision: Precision, dtype: str) -> Knowledge:
-    typical = typical_ceilings(traits)
+def _gather(
+    hits: Hits,
+    traits: DeviceTraits,
+    precision: Precision,
+    dtype: str,
+    stated: Ceilings | None,
+) -> Knowledge:
+    def whole(ceilings: Ceilings | None) -> Ceilings:
+        return completed(vars(ceilings) if ceilings else {}, traits)
+
     fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
     for file, entry in hits:
         for family, coefficients in entry.model.items():
-            fitted.setdefault(family, (coefficients, file.ceilings or typical))
-    stated = [file.ceilings for file, _ in hits if file.ceilings is not None]
-    ceilings = stated[0] if stated else typical
+            fitted.setdefault(family, (coefficients, whole(file.ceilings)))
+    ceilings = whole(stated)
     exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
     candidates, passed_over = _candidates(hits, traits, dtype, precision)
     none = np.empty((0, 4))
@@ -193,7 +200,7 @@ def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "c
     known = knowledge(database, traits, "float32", "F32_F32_F32")
     if is_measured(known.hits):
         return "measured"
-    return "calibrated" if any(file.ceilings for file, _ in known.hits) else ""
+    return "calibrated" if database.ceilings(traits) else ""
 
 
 def _candidates(

@@ -256,11 +256,44 @@ def test_menus_are_for_devices_on_which_little_was_measured(count, is_known):
     assert standing(database, gpu()) == ("measured" if is_known else "")
 
 
+def of_ceilings(ceilings, *entries):
+    match = Match("device", "gpu", "nvidia", device=gpu().name)
+    return DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), entries, ceilings)
+
+
+def test_measured_ceilings_count_for_every_type():
+    estimated = typical_ceilings(gpu())
+    measured = {"float32": 2 * estimated.arithmetic["float32"], "float64": 70.0}
+    ceilings = replace(estimated, arithmetic=measured, global_memory=70.0, units={})
+    database = Database(((of_ceilings(ceilings),), *BLANK.groups))
+    for dtype, precision in NAMES:
+        known = knowledge(database, gpu(), dtype, precision)
+        assert known.ceilings.global_memory == 70.0
+        assert known.ceilings.arithmetic["float64"] == 70.0
+        # What no measurement knows is as far from its estimate as float32.
+        for name in ("int8", "int32", "float16"):
+            wanted = 2 * estimated.arithmetic[name]
+            assert known.ceilings.arithmetic[name] == pytest.approx(wanted)
+        assert known.ceilings.units == estimated.units
+        before = knowledge(BLANK, gpu(), dtype, precision).candidates
+        assert {one.config for one in known.candidates} == {one.config for one in before}
+
+
+def test_a_model_keeps_the_ceilings_that_it_is_about():
+    ceilings = replace(typical_ceilings(gpu()), global_memory=70.0)
+    fitted = Model("a test", "2026-01-01", {"direct": Coefficients(memory=3.0)})
+    shipped = file_of([Entry(*FLOAT32, (), fitted=fitted)], "gpu")
+    known = knowledge(Database(((of_ceilings(ceilings),), (shipped,))), gpu(), *FLOAT32)
+    assert known.fitted["direct"] == (fitted.paths["direct"], typical_ceilings(gpu()))
+    assert known.ceilings.global_memory == 70.0
+
+
 def test_a_device_is_measured_calibrated_or_neither():
     ceilings = typical_ceilings(gpu())
     calibrated = a_database(file_with(Coefficients(), ceilings=ceilings))
     unknown = a_database(file_with(Coefficients()))
     assert [standing(one, gpu()) for one in (calibrated, unknown)] == ["calibrated", ""]
+    assert standing(a_database(of_ceilings(ceilings), unknown.groups[0][0]), gpu()) == "calibrated"
     published = made_file([recorded("9x9x9", config) for config in many(20)], kind="published")
     assert standing(a_database(published), gpu()) == ""
 
