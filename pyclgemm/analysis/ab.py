@@ -30,7 +30,7 @@ from ..problem.precision import resolve_precision
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..selection.database import load_database
-from ..selection.overrides import AskedConfig, apply_change, parse_change, parse_config
+from ..selection.overrides import AskedConfig, changed, parse_change, parse_config
 from ..selection.select import Choice, select
 from .ceilings import ceilings_of
 from .operands import Operands, OperandStore, check_room, plan_contender
@@ -254,7 +254,7 @@ class Comparison:
             if change.family is not None or not change.parameters:
                 after = change.choose(problem, traits, database)
             else:
-                after = select(problem, traits, database, apply_change(before, change))
+                after = select(problem, traits, database, changed(before.config, change.parameters))
         except (ArgumentError, ConfigError, UnsupportedError) as error:
             raise _UncomparedError(str(error)) from error
         return before, after

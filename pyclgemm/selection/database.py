@@ -84,14 +84,7 @@ class DatabaseFile:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Its entries, without the records that cannot be used: warnings name these.
-
-        Raises
-        ------
-        DatabaseError
-            If an entry is to be like one that the file lacks, like itself, or like one that is
-            itself like another.
-        """
+        """Its entries, without the records that cannot be used: warnings name these."""
         entries, refused = self._parsed
         for reason in refused[:_MOST_TOLD]:
             told = printable(f"{reason}; the record is left out", lines=True)
@@ -116,13 +109,10 @@ class DatabaseFile:
             _make_entry(document, f"{self.path}: $.entries[{index}]", refused)
             for index, document in enumerate(documents)
         ]
-        borrowing = tuple(
-            replace(entry, like=entries[self._lender(index)])
-            if "like" in documents[index]
-            else entry
-            for index, entry in enumerate(entries)
-        )
-        return borrowing, tuple(refused)
+        for index, document in enumerate(documents):
+            if "like" in document:  # an entry that has none itself
+                entries[index] = replace(entries[index], like=entries[self._lender(index)])
+        return tuple(entries), tuple(refused)
 
     def _lender(self, borrower: int) -> int:
         """The index of the entry that the one of index `borrower` is like."""
@@ -149,10 +139,6 @@ class DatabaseFile:
         )
 
     def __str__(self) -> str:
-        return self._text
-
-    @cached_property
-    def _text(self) -> str:
         location = "" if self.built_in else f" in {self.path}"
         return printable(f"{self.match}{location} ({self.source.text})")
 
@@ -215,11 +201,7 @@ class Database:
         The entries come group by group, from the most specific level to the least, each with its
         file. Types have NumPy's names, arithmetics JAX's.
         """
-        return [
-            (file, entry)
-            for file, entry in self.entries_for(traits)
-            if entry.name == (dtype, precision)
-        ]
+        return [hit for hit in self.entries_for(traits) if hit[1].name == (dtype, precision)]
 
     def entries_for(self, traits: DeviceTraits) -> list[tuple[DatabaseFile, Entry]]:
         """All that is known for a device, of any type and arithmetic, in the order of `lookup`."""
@@ -259,11 +241,7 @@ def load_database() -> Database:
     They are read once a process; `reload_database` reads them again. Built-in files were
     checked against the schema before they shipped; a user's file is checked on each load. A
     record that cannot be used is left out with a `DatabaseWarning`; the others count.
-
-    Raises
-    ------
-    DatabaseError
-        If a user's file, or a path in the environment variable, cannot be used at all.
+    `DatabaseError` says that a user's file cannot be used at all.
     """
     environment: list[Path] = []
     for name in filter(None, os.environ.get("PYCLGEMM_DATABASES", "").split(os.pathsep)):
@@ -280,32 +258,23 @@ def load_database() -> Database:
         # Nobody asked for this folder by name: the library works without it.
         warnings.warn(str(error), DatabaseWarning, stacklevel=2)
         user = []
-    built_in = sorted(resource_folder("databases").glob("*.json"))
-    return Database(
-        (
-            tuple(map(open_file, environment)),
-            tuple(map(open_file, user)),
-            tuple(
-                DatabaseFile(path, _read_json(path), built_in=True)
-                for path in built_in
-                if path.name != SCHEMA_FILE
-            ),
-        )
+    built_in = tuple(
+        DatabaseFile(path, _read_json(path), built_in=True)
+        for path in sorted(resource_folder("databases").glob("*.json"))
+        if path.name != SCHEMA_FILE
     )
+    return Database((tuple(map(open_file, environment)), tuple(map(open_file, user)), built_in))
 
 
 def _files_of(folder: Path) -> list[Path]:
     """The databases of a folder, which need not exist."""
     try:
-        return sorted(Path(entry.path) for entry in os.scandir(folder) if _is_database(entry.name))
+        names = [entry.name for entry in os.scandir(folder)]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DatabaseError(f"the folder {folder} cannot be read: {error.strerror}") from error
-
-
-def _is_database(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".")
+    return sorted(folder / name for name in names if name.endswith(".json") and name[0] != ".")
 
 
 def reload_database() -> Database:
@@ -315,42 +284,23 @@ def reload_database() -> Database:
 
 
 def read_file(path: Path) -> DatabaseFile:
-    """Read and fully check one file, of which no record may be lost.
-
-    Raises
-    ------
-    DatabaseError
-        As `open_file`, or if a record cannot be used. The message names the file, where in
-        it, what stands there and what was wanted.
-    """
-    return _checked(open_file(path))
+    """Read and fully check one file, of which no record may be lost."""
+    file = open_file(path)
+    _check_records(file)
+    return file
 
 
 def open_file(path: Path) -> DatabaseFile:
-    """Read one file, whose records are used as far as they can be; see `DatabaseFile.entries`.
-
-    Raises
-    ------
-    DatabaseError
-        If it cannot be read, is not JSON, or departs from the schema in something else than a
-        record.
-    """
+    """Read one file, whose records are used as far as they can be; see `DatabaseFile.entries`."""
     file = DatabaseFile(path, _read_json(path))
     _check_frame(file)
     return file
 
 
 def save_file(file: DatabaseFile) -> None:
-    """Check `file` and write it to its path at once, so that no reader sees half of it.
-
-    Raises
-    ------
-    DatabaseError
-        As `read_file`.
-    FileError
-        If it cannot be written.
-    """
-    _checked(file)
+    """Check `file` and write it to its path at once, so that no reader sees half of it."""
+    _check_frame(file)
+    _check_records(file)
     write_whole(file.path, _to_text(file.document), DATABASE)
 
 
@@ -385,12 +335,10 @@ def _check_frame(file: DatabaseFile) -> None:
     _ = file.refused  # finds entries that are like none
 
 
-def _checked(file: DatabaseFile) -> DatabaseFile:
-    _check_frame(file)
+def _check_records(file: DatabaseFile) -> None:
     if refused := file.refused:
         more = f" (and {len(refused) - 1} more records)" if len(refused) > 1 else ""
         raise DatabaseError(f"{refused[0]}{more}")
-    return file
 
 
 def _to_text(document: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from ..codegen.config import Config
@@ -40,44 +41,30 @@ def choose(
 ) -> Choice:
     """Choose as `pyclgemm.gemm` would, or a family and parameters that were asked for.
 
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    traits : DeviceTraits
-        The device.
-    database : Database
-        What is known.
-    family : str, optional
-        The kernel family, even where it would not be chosen.
-    parameters : mapping, optional
-        Replace those of the configuration that the database gives.
-
-    Raises
-    ------
-    ArgumentError
-        If `family` is asked for, the database knows no configuration of it, and `parameters` do
-        not suffice for one.
-    ConfigError
-        If the resulting configuration is not valid.
-    UnsupportedError
-        If nothing in the database fits the device.
+    A family is taken even where it would not be chosen; parameters replace those of the
+    configuration that the database gives. Without either it is `select`. `ArgumentError` says that
+    the database has no configuration of the family, and `parameters` do not suffice for one.
     """
     if family is None:
         choice = select(problem, traits, database)
         if not parameters:
             return choice
-        family, base = choice.path, choice.config
+        base = choice.config
+    elif found := _fastest(problem, traits, database, family):
+        base = found
+    elif whole := _whole(family, parameters or {}):
+        return select(problem, traits, database, whole)
     else:
-        try:
-            base = _fastest(problem, traits, database, family)
-        except ArgumentError:
-            if (whole := _whole(family, parameters or {})) is None:
-                raise
-            return select(problem, traits, database, whole)
-    # Rebuilt by name: what a configuration derives from others stays as it was found.
-    asked = config_from_dict(family, {**base.as_dict(), **(parameters or {})})
-    return select(problem, traits, database, asked)
+        raise ArgumentError(
+            f"path is {family!r}, of which no database has a configuration for {problem.dtype} on "
+            f"{traits.name!r}"
+        )
+    return select(problem, traits, database, changed(base, parameters or {}))
+
+
+def changed(config: Config, parameters: Mapping[str, int]) -> Config:
+    """A configuration with other parameters; what it derives from others stays as it was."""
+    return config_from_dict(config.family, {**config.as_dict(), **parameters})
 
 
 def choose_for(
@@ -107,20 +94,16 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
     return [launch.source for launch in schedule.launches]
 
 
-def _fastest(problem: GemmProblem, traits: DeviceTraits, database: Database, family: str) -> Config:
+def _fastest(
+    problem: GemmProblem, traits: DeviceTraits, database: Database, family: str
+) -> Config | None:
     """The configuration of a family that was measured on a product, or else is predicted for it."""
     problem = problem_on(problem, traits)
     known = knowledge(database, traits, problem.dtype, problem.precision.name)
-    for _, record in known.measured_on(problem):
-        if record.config.family == family and not violations(record.config, problem.dtype, traits):
-            return record.config
-    for one in ranking(problem, traits, database).ordered(problem):
-        if one.config.family == family:
-            return one.config
-    raise ArgumentError(
-        f"path is {family!r}, of which no database has a configuration for {problem.dtype} on "
-        f"{traits.name!r}"
-    )
+    measured = [record.config for _, record in known.measured_on(problem)]
+    valid = (config for config in measured if not violations(config, problem.dtype, traits))
+    predicted = (one.config for one in ranking(problem, traits, database).ordered(problem))
+    return next((one for one in chain(valid, predicted) if one.family == family), None)
 
 
 def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
@@ -134,9 +117,6 @@ def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
 # --------------------------------------------------------------------------------------
 # Configurations given as text: "database", a family with parameters, or a JSON file
 # --------------------------------------------------------------------------------------
-
-#: What asks for the choice that `pyclgemm.gemm` makes.
-DATABASE = "database"
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([0-9]+)", re.ASCII)
 
@@ -153,36 +133,16 @@ class AskedConfig:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:
-        """Complete the configuration for a product, and check it.
-
-        Raises
-        ------
-        ArgumentError
-            If parameters lack and the database knows no configuration of the family.
-        ConfigError
-            If a parameter is unknown, or the configuration is not valid here.
-        UnsupportedError
-            If the database has nothing for the device.
-        """
+        """Complete the configuration for a product, and check it."""
         if self.family is not None and (whole := _whole(self.family, self.parameters)) is not None:
             return select(problem, traits, database, whole)
         return choose(problem, traits, database, self.family, self.parameters)
 
 
 def parse_config(text: str) -> AskedConfig:
-    """Read a configuration.
+    """Read a configuration: "database", a kernel family with parameters if any, or a JSON file.
 
-    Parameters
-    ----------
-    text : str
-        "database"; or a kernel family, with parameters if any, such as
-        ``indirect:MWG=128,KWG=32``; or a JSON file of one object with "path", the family, and
-        parameters by name.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none of these.
+    A file has one object with "path", the family, and parameters by name.
 
     Examples
     --------
@@ -190,7 +150,7 @@ def parse_config(text: str) -> AskedConfig:
     AskedConfig(family='indirect', parameters={'MWG': 128, 'NWG': 64})
     """
     text = text.strip()
-    if text == DATABASE:
+    if text == "database":  # as `pyclgemm.gemm` chooses
         return AskedConfig()
     family, _, assignments = text.partition(":")
     if family in FAMILIES:
@@ -198,19 +158,13 @@ def parse_config(text: str) -> AskedConfig:
     if names_file(text):
         return _from_file(Path(text))
     raise ArgumentError(
-        f"config is {shown(text)}; {DATABASE!r}, a path ({', '.join(FAMILIES)}) with parameters "
+        f"config is {shown(text)}; 'database', a path ({', '.join(FAMILIES)}) with parameters "
         "such as indirect:MWG=128,KWG=32, or a JSON file is wanted"
     )
 
 
 def parse_change(text: str) -> AskedConfig:
-    """Read a change: parameters such as ``KWG=32,PADA=4``, or another configuration altogether.
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither.
-    """
+    """Read a change: parameters such as ``KWG=32,PADA=4``, or another configuration altogether."""
     if "=" in text and ":" not in text and not names_file(text):
         return AskedConfig(None, parse_assignments(text))
     return parse_config(text)
@@ -236,11 +190,6 @@ def parse_assignments(text: str) -> dict[str, int]:
 def parse_assignment(text: str) -> tuple[str, int]:
     """Read one parameter in the form NAME=VALUE.
 
-    Raises
-    ------
-    ArgumentError
-        If it is of another form, or the value has too many digits.
-
     Examples
     --------
     >>> parse_assignment("mwg=128")
@@ -255,17 +204,6 @@ def parse_assignment(text: str) -> tuple[str, int]:
             f"{name[:60]} has a value of {len(digits)} digits; at most {_MOST_DIGITS} are read"
         )
     return name, int(digits)
-
-
-def apply_change(base: Choice, change: AskedConfig) -> Config:
-    """The base's configuration with a change's parameters in place of its own.
-
-    Raises
-    ------
-    ConfigError
-        If the base's family has no such parameter.
-    """
-    return config_from_dict(base.path, {**base.config.as_dict(), **change.parameters})
 
 
 def _from_file(file: Path) -> AskedConfig:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Literal, NoReturn, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal, NoReturn
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
@@ -13,23 +13,14 @@ from ..errors import ConfigError, DatabaseError, shown
 from ..families.cost import Coefficients
 from ..families.family import Role
 from ..families.registry import FAMILIES, config_from_dict, family_of, violations
-from ..problem.bounds import (
-    ALIGNMENTS,
-    BATCHES,
-    FASTEST,
-    SIZES,
-    SLOWEST,
-    Allowed,
-    is_integer,
-    wanted,
-)
+from ..problem.bounds import ALIGNMENTS, BATCHES, FASTEST, SIZES, SLOWEST, is_integer, wanted
 from ..problem.matrix import MAX_ALIGNMENT
 from ..problem.shape import LAYOUTS, GemmShape
 
 #: From the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
 
-#: What a record was measured on.
+#: What a record was measured on, in the order of a file.
 Kind = Literal["single", "batch", "small"]
 
 #: Alignment of rows, in elements, that suits every vector of OpenCL C.
@@ -114,19 +105,6 @@ class Model:
 class Record:
     """One configuration and the product that it is for.
 
-    Attributes
-    ----------
-    shape : GemmShape
-        The product, whose result is row-major. Kernels of small products compute nothing but
-        batches: for them no batch means one of any number of products.
-    config : Config
-        Its family is the path.
-    gflops : float or None
-        The speed that was measured at that shape.
-    alignment : int or None
-        A power of two, in elements: rows of the operands and of the result started at multiples
-        of it. None where the matrices were contiguous, so that the sizes tell.
-
     Examples
     --------
     >>> from pyclgemm import CpuConfig
@@ -137,9 +115,13 @@ class Record:
     128x128x128*256
     """
 
+    #: The product, whose result is row-major. Kernels of small products compute nothing but
+    #: batches: for them no batch means one of any number of products.
     shape: GemmShape
-    config: Config
-    gflops: float | None = None
+    config: Config  # its family is the path
+    gflops: float | None = None  # the speed that was measured at that shape
+    #: A power of two, in elements: rows of the operands and of the result started at multiples
+    #: of it. None where the matrices were contiguous, so that the sizes tell.
     alignment: int | None = None
 
     @property
@@ -158,19 +140,6 @@ class Record:
 class Entry:
     """What a file knows about one element type and arithmetic.
 
-    Attributes
-    ----------
-    dtype, precision : str
-        Element type by NumPy's name, arithmetic by JAX's.
-    own : tuple of Record
-        Its own records, in their order in the file.
-    indirect_from : Threshold or None
-        The sizes from which the indirect path is taken; None where predicted times decide.
-    like : Entry or None
-        Another entry of the file, whose own records count here too.
-    fitted : Model or None
-        What was fitted to measured times of this type and arithmetic.
-
     Examples
     --------
     >>> from pyclgemm import GemvConfig
@@ -182,12 +151,12 @@ class Entry:
     [('1x64x64', 64, 8.0), ('1x512x512', 256, None)]
     """
 
-    dtype: str
-    precision: str
-    own: tuple[Record, ...]
-    indirect_from: Threshold | None = None
-    like: Entry | None = None
-    fitted: Model | None = None
+    dtype: str  # by NumPy's name
+    precision: str  # by JAX's
+    own: tuple[Record, ...]  # its own records, in their order in the file
+    indirect_from: Threshold | None = None  # None where predicted times decide
+    like: Entry | None = None  # another entry of the file, whose own records count here too
+    fitted: Model | None = None  # to measured times of this type and arithmetic
 
     @property
     def model(self) -> Mapping[str, Coefficients]:
@@ -232,19 +201,26 @@ def _key(record: Record) -> tuple[str, GemmShape, int | None]:
 # Records as JSON: read with every value checked, and written
 # --------------------------------------------------------------------------------------
 
+
+def _is_speed(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and SLOWEST <= value <= FASTEST
+
+
+#: The keys of a record: those that it must have, and for others when a value is one, in words.
 _REQUIRED = ("path", "shape", "config")
-_OPTIONAL = ("layout", "alignment", "batch", "gflops")
+_OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "layout": (LAYOUTS.__contains__, f"one of {', '.join(LAYOUTS)}"),
+    "alignment": (partial(is_integer, allowed=ALIGNMENTS), wanted(ALIGNMENTS)),
+    "batch": (partial(is_integer, allowed=BATCHES), wanted(BATCHES)),
+    "gflops": (_is_speed, f"a number of {SLOWEST:g} to {FASTEST:g}"),
+}
 
 
 def read_record(document: Any, dtype: str, where: str) -> Record:
-    """Read a record of a file.
+    """Read a record of a file; `DatabaseError` says what in it, which stands `where`, is wrong.
 
-    Its configuration must be valid for elements of `dtype`; messages say `where` it stands.
-
-    Raises
-    ------
-    DatabaseError
-        If it is no record, a value is out of bounds, or the configuration breaks a constraint.
+    Its configuration must be valid for elements of `dtype`.
 
     Examples
     --------
@@ -265,53 +241,27 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     family, sizes, parameters = (document[name] for name in _REQUIRED)
     if not isinstance(family, str) or family not in FAMILIES:
         _refuse(f"{where}.path", family, f"one of {', '.join(FAMILIES)}")
-    if (
-        not isinstance(sizes, list)
-        or len(sizes) != 3
-        or not all(is_integer(size, SIZES) for size in sizes)
-    ):
+    is_shape = isinstance(sizes, list) and len(sizes) == 3
+    if not is_shape or not all(is_integer(size, SIZES) for size in sizes):
         _refuse(f"{where}.shape", sizes, f"a list of m, n and k, each {wanted(SIZES)},")
-    layout = document.get("layout", "NN")
-    if layout not in LAYOUTS:
-        _refuse(f"{where}.layout", layout, f"one of {', '.join(LAYOUTS)}")
-    gflops = document.get("gflops")
-    if "gflops" in document and not _is_speed(gflops):
-        _refuse(f"{where}.gflops", gflops, f"a number of {SLOWEST:g} to {FASTEST:g}")
-    config = _read_config(family, parameters, dtype, f"{where}.config")
-    alignment = _read_integer(document, "alignment", ALIGNMENTS, where)
-    batch = _read_integer(document, "batch", BATCHES, where)
+    for name, (is_valid, what) in _OPTIONAL.items():
+        if name in document and not is_valid(document[name]):
+            _refuse(f"{where}.{name}", document[name], what)
+    if not isinstance(parameters, dict):
+        _refuse(f"{where}.config", parameters, "an object with parameters by name")
+    try:
+        config = config_from_dict(family, parameters)
+    except ConfigError as error:
+        raise DatabaseError(f"{where}.config: {error}") from None
+    if broken := violations(config, dtype):
+        raise DatabaseError(f"{where}.config is {config}: {'; '.join(broken)}")
     m, n, k = sizes
-    return Record(GemmShape(m, n, k, layout, batch=batch), config, gflops, alignment)
+    shape = GemmShape(m, n, k, document.get("layout", "NN"), batch=document.get("batch"))
+    return Record(shape, config, document.get("gflops"), document.get("alignment"))
 
 
 def _refuse(where: str, value: object, what: str) -> NoReturn:
     raise DatabaseError(f"{where} is {shown(value)}: {what} is wanted")
-
-
-def _is_speed(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and SLOWEST <= cast(float, value) <= FASTEST
-
-
-def _read_integer(document: dict[str, Any], name: str, allowed: Allowed, where: str) -> int | None:
-    if name not in document:
-        return None
-    value = document[name]
-    if not is_integer(value, allowed):
-        _refuse(f"{where}.{name}", value, wanted(allowed))
-    return cast(int, value)
-
-
-def _read_config(family: str, parameters: Any, dtype: str, where: str) -> Config:
-    if not isinstance(parameters, dict):
-        _refuse(where, parameters, "an object with parameters by name")
-    try:
-        config = config_from_dict(family, parameters)
-    except ConfigError as error:
-        raise DatabaseError(f"{where}: {error}") from None
-    if broken := violations(config, dtype):
-        raise DatabaseError(f"{where} is {config}: {'; '.join(broken)}")
-    return config
 
 
 def record_document(record: Record) -> dict[str, Any]:
@@ -327,28 +277,3 @@ def record_document(record: Record) -> dict[str, Any]:
         "config": record.config.as_dict(),
     }
     return {name: value for name, value in document.items() if value is not None}
-
-
-def parameter_schemas() -> dict[str, Any]:
-    """The part of ``databases/schema.json`` about the parameters of each path."""
-    return {
-        name: {
-            "type": "object",
-            "required": [
-                field.name for field in fields(family.config_class) if field.default is MISSING
-            ],
-            "additionalProperties": False,
-            "properties": {
-                field.name: _integer_schema(family.bounds[field.name])
-                for field in fields(family.config_class)
-            },
-        }
-        for name, family in FAMILIES.items()
-    }
-
-
-def _integer_schema(allowed: Allowed) -> dict[str, Any]:
-    """The values in the words of JSON Schema."""
-    if isinstance(allowed, range):
-        return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
-    return {"enum": list(allowed)}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
@@ -21,9 +21,6 @@ from .records import Entry, Kind, Match, Model, Record, Source
 
 #: Whom a file is for.
 Level = Literal["device", "architecture"]
-
-#: The order of records in a file.
-_KINDS: tuple[Kind, ...] = ("single", "batch", "small")
 
 
 def user_file(traits: DeviceTraits) -> Path:
@@ -44,13 +41,7 @@ def save_records(
     """Write records of an element type and an arithmetic, and a model if there is one.
 
     What other processes save meanwhile stays: the file is locked while it is read and written.
-
-    Raises
-    ------
-    DatabaseError
-        If the file that is there cannot be used, or a record is not valid.
-    FileError
-        If it cannot be written, or another process keeps it locked.
+    `DatabaseError` says that the file that is there cannot be used, or that a record is not valid.
     """
     with locked(path, DATABASE):
         save_file(
@@ -75,11 +66,6 @@ def extended_file(
     architecture of a device that has none known is for the device. `ceilings`, of which the model
     is, count where the file states none. A file for an architecture has none, since they are those
     of one device; models about them go with them.
-
-    Raises
-    ------
-    DatabaseError
-        If the file that is there cannot be used.
     """
     known = read_file(path) if path.exists() else None
     present = known.entries if known else ()
@@ -96,18 +82,13 @@ def extended_file(
         text += "; records without a speed are older ones"
     entry = replace(
         here,
-        own=tuple(sorted([*records, *kept], key=_sort_key)),
+        own=sorted_records([*records, *kept]),
         indirect_from=here.indirect_from if batches_alone else None,
         fitted=model or here.fitted,
     )
     others = [other for other in present if other.name != name]
-    return DatabaseFile.make(
-        path,
-        match_of(traits, level),
-        Source("measured", text),
-        [entry, *others],
-        stated,
-    )
+    match, source = match_of(traits, level), Source("measured", text)
+    return DatabaseFile.make(path, match, source, [entry, *others], stated)
 
 
 def calibrated_file(
@@ -116,13 +97,7 @@ def calibrated_file(
     ceilings: Ceilings,
     models: Mapping[tuple[str, str], Model],
 ) -> DatabaseFile:
-    """The file at a path, or a new one, with the ceilings of a device and models by entry.
-
-    Raises
-    ------
-    DatabaseError
-        If the file that is there cannot be used.
-    """
+    """The file at a path, or a new one, with the ceilings of a device and models by entry."""
     present = {}
     source = Source("measured", f"calibrated on {traits.name}, {date.today()}")
     if path.exists():
@@ -146,8 +121,13 @@ def match_of(traits: DeviceTraits, level: Level) -> Match:
 
 
 def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records in the order of a file."""
-    return tuple(sorted(records, key=_sort_key))
+    """The records in the order of a file. Of several for one product the first decides."""
+
+    def product_of(record: Record) -> tuple[Any, ...]:
+        shape, kind = record.shape, get_args(Kind).index(record.kind)
+        return kind, shape.sizes, shape.layout, record.alignment or 0, shape.batch or 0
+
+    return tuple(sorted(records, key=product_of))
 
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
@@ -167,10 +147,3 @@ def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str
 def _may_be_refused(record: Record) -> bool:
     """Whether a driver may refuse the kernels, for which another record then stands in."""
     return family_of(record.config).may_be_refused
-
-
-def _sort_key(record: Record) -> tuple[int, tuple[int, int, int], str, int, int]:
-    """The product of a record. Of several for one, the first decides: their order stays."""
-    shape, alignment = record.shape, record.alignment or 0
-    kind = _KINDS.index(record.kind)
-    return kind, shape.sizes, shape.layout, alignment, shape.batch or 0

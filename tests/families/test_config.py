@@ -24,7 +24,7 @@ from pyclgemm.mra import fused
 from pyclgemm.problem.bounds import out_of_bounds
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.overrides import parse_assignments, parse_config
-from pyclgemm.selection.records import parameter_schemas, read_record
+from pyclgemm.selection.records import read_record
 from pyclgemm.tuning.search import search_space
 from tests.support import typical_configs
 from tests.support.typical_configs import CPU, DIRECT, INDIRECT
@@ -245,8 +245,27 @@ def test_a_configuration_at_its_highest_values_is_answered_at_once():
 # ------------------------------------------------------------------ the schema
 
 
+def schema_of(allowed):
+    if isinstance(allowed, range):
+        return {"type": "integer", "minimum": allowed[0], "maximum": allowed[-1]}
+    return {"enum": list(allowed)}
+
+
 def test_the_schema_states_the_parameters_and_their_bounds():
-    assert SCHEMA["$defs"]["parameters"] == parameter_schemas()
+    assert SCHEMA["$defs"]["parameters"] == {
+        name: {
+            "type": "object",
+            "required": [
+                field.name for field in fields(family.config_class) if field.default is MISSING
+            ],
+            "additionalProperties": False,
+            "properties": {
+                field.name: schema_of(family.bounds[field.name])
+                for field in fields(family.config_class)
+            },
+        }
+        for name, family in FAMILIES.items()
+    }
     stated = [
         (one["if"]["properties"]["path"]["const"], one["then"]["properties"]["config"]["$ref"])
         for one in SCHEMA["$defs"]["record"]["allOf"]
