@@ -11,38 +11,14 @@ import pyclgemm
 from pyclgemm import transform3d
 from pyclgemm.device.traits import traits_of
 from pyclgemm.mra import transform
-from pyclgemm.mra.choice import LEVELS, TransformChoice
+from pyclgemm.mra.choice import LEVELS
 from pyclgemm.mra.fused import FusedConfig
 from tests.support.arrays import draw, upload
-from tests.support.buffers import GuardedArray, guarded_tensors
-from tests.support.checks import raises
+from tests.support.checks import check_transform, raises
 from tests.support.gates import is_complete
 from tests.support.reference import assert_transformed
 
 SEPARATE = [level for level in LEVELS if level != "L6"]
-
-
-def check(
-    queue, count, k, dtype="float64", level=None, tensors="contiguous", out="contiguous", lead=64,
-    config=None,
-):  # fmt: skip
-    """Transform random tensors into guarded memory that is NaN at first, and check the result."""
-    rng = np.random.default_rng(0)
-    values = rng.uniform(-1, 1, (count, k, k, k)).astype(dtype)
-    square = rng.uniform(-1, 1, (k, k)).astype(dtype)
-    if tensors == "repeated":
-        values[:] = values[:1]
-    source = guarded_tensors(queue, count, k, dtype, tensors, lead, values)
-    matrix = GuardedArray(queue, (k, k), dtype, (1, k + 1), values=square)
-    result = guarded_tensors(queue, count, k, dtype, out, lead)
-    arrays = source.array, matrix.array, result.array
-    if config is None:
-        assert transform3d(queue, *arrays[:2], level=level, out=arrays[2]) is arrays[2]
-    else:
-        described = transform.describe_transform(*arrays)
-        choice = TransformChoice("L5", "fused", "", config)
-        transform.build_transform(queue, described, choice).enqueue(arrays)
-    assert_transformed(result.get(), values, square, level)
 
 
 @pytest.mark.any_runtime
@@ -51,7 +27,7 @@ def check(
 @pytest.mark.parametrize("level", SEPARATE)
 def test_every_level(queue, require, level, count, k, dtype):
     require(dtype)
-    check(queue, count, k, dtype, level)
+    check_transform(queue, count, k, dtype, level)
 
 
 @pytest.mark.any_runtime
@@ -61,7 +37,7 @@ def test_every_level(queue, require, level, count, k, dtype):
 )
 def test_the_default_and_kronecker_at_every_size(queue, require, level, k):
     require("float64")
-    check(queue, 3 if level is None else 5, k, "float64", level)
+    check_transform(queue, 3 if level is None else 5, k, "float64", level)
 
 
 @pytest.mark.any_runtime
@@ -75,13 +51,13 @@ def test_the_default_and_kronecker_at_every_size(queue, require, level, k):
 )  # fmt: skip
 @pytest.mark.parametrize("level", ["L2", "L3", "L5"])
 def test_any_strides(queue, level, tensors, out):
-    check(queue, 3, 6, "float32", level, tensors, out)
+    check_transform(queue, 3, 6, "float32", level, tensors, out)
 
 
 @pytest.mark.parametrize("lead", [64, 65, 66])
 @pytest.mark.parametrize("count", [1, 14, 15, 57])  # a work-group takes 14 on GPUs
 def test_any_offset_and_number(queue, count, lead):
-    check(queue, count, 6, "float32", "L5", lead=lead)
+    check_transform(queue, count, 6, "float32", "L5", lead=lead)
 
 
 @pytest.mark.any_runtime
@@ -99,7 +75,7 @@ def test_any_offset_and_number(queue, count, lead):
 @pytest.mark.parametrize("kinds", [("contiguous", "contiguous"), ("padded", "every other")])
 def test_configurations_of_other_devices(queue, require, k, dtype, config, kinds):
     require(dtype)
-    check(queue, 4, k, dtype, None, *kinds, config=config)
+    check_transform(queue, 4, k, dtype, None, *kinds, config=config)
 
 
 @pytest.mark.parametrize("level", [None, *LEVELS])

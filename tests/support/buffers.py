@@ -23,7 +23,8 @@ class Layout:
     #: The index with unit stride, "row" or "column"; neither, "strided"; or "broadcast", rows that
     #: are all the same memory.
     order: str = "row"
-    #: Unused elements between rows (columns), in multiples of `alignment`.
+    #: Unused elements between rows (columns), in multiples of `alignment`; with none, a view is as
+    #: aligned as its sizes make it.
     gap: int = 1
     #: First element and leading stride are multiples of it, and of no higher power of two (up to
     #: 16): so sizes do not change which kernel runs.
@@ -51,7 +52,7 @@ class Layout:
     @property
     def lead(self):
         """Guard elements before the lowest address of the view."""
-        return GUARD if self.alignment >= 16 else GUARD + self.alignment
+        return GUARD + (self.alignment if self.gap and self.alignment < 16 else 0)
 
 
 ROW = Layout()
@@ -67,7 +68,8 @@ ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 class GuardedArray:
     """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
 
-    def __init__(self, queue, shape, dtype, strides, *, lead=GUARD, values=None):
+    def __init__(self, queue, shape, dtype, strides, *, lead=None, values=None):
+        lead = GUARD if lead is None else lead
         self.queue, self._shape, self._strides, self._lead = queue, shape, strides, lead
         item = np.dtype(dtype).itemsize
         reach = [(max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
@@ -130,11 +132,11 @@ def guarded_matrix(queue, values_or_shape, dtype, layout):
     return GuardedArray(queue, shape, dtype, layout.strides(shape), lead=layout.lead, values=values)
 
 
-def guarded_vector(queue, values, stride=1, lead=GUARD):
+def guarded_vector(queue, values, stride=1, lead=None):
     return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
 
 
-def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=GUARD, values=None):
+def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=None, values=None):
     """Tensors of K x K x K elements that lie as `kind` says, with the given values or NaN."""
     # Of a tensor's number and its three indices.
     strides = {

@@ -10,8 +10,21 @@ import pytest
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from tests.support.buffers import ROW, GuardedArray, guarded_vector, poisoning_allocator
-from tests.support.reference import assert_close, expected_gemm, random_array
+from pyclgemm.mra.choice import TransformChoice
+from pyclgemm.mra.transform import build_transform, describe_transform
+from tests.support.buffers import (
+    ROW,
+    GuardedArray,
+    guarded_tensors,
+    guarded_vector,
+    poisoning_allocator,
+)
+from tests.support.reference import (
+    assert_close,
+    assert_transformed,
+    expected_gemm,
+    random_array,
+)
 
 
 def stored_shape(trans, rows, columns):
@@ -21,16 +34,18 @@ def stored_shape(trans, rows, columns):
 
 def check_gemm(
     queue, sizes, dtype="float32", *, a=ROW, b=ROW, out=ROW, c=None, in_place=False, bias=False,
-    seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart", **options,
+    seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart", order=None,
+    **options,
 ):  # fmt: skip
     """Multiply random matrices of these layouts and check result, surroundings and inputs.
 
     `c` gives the addend's layout; with `in_place` the addend is the destination itself.
-    The destination is full of NaN at first. `pack` packs b, in the given layout or in the
-    one that the library takes. `result` is the element type of the result, the addend and the
-    bias, where it is not that of the operands. With a `batch` the operands are stacks, and `steps`
-    says how the matrices of a, b, out and c follow one another. What remains of `options` goes to
-    `gemm` or `gemm_batched`; an `activation` is made an epilogue.
+    The destination is full of NaN at first, and so is what a factor of zero leaves unread. `pack`
+    packs b, in the given layout or in the one that the library takes. `result` is the element type
+    of the result, the addend and the bias, where it is not that of the operands. With a `batch` the
+    operands are stacks, and `steps` says how the matrices of a, b, out and c follow one another;
+    with an `order` they are given as sequences of these matrices. What remains of `options` goes
+    to `gemm` or `gemm_batched`; an `activation` is made an epilogue.
     """
     skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
@@ -40,17 +55,21 @@ def check_gemm(
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
 
-    def stack(shape, kind, layout, step):
-        return guarded_stack(queue, random_array(rng, (count, *shape), kind), layout, step)
+    def stack(shape, kind, layout, step, factor=None):
+        values = random_array(rng, (count, *shape), kind)
+        if factor == 0 and values.dtype.kind != "i":
+            values[:] = np.nan
+        return guarded_stack(queue, values, layout, step)
 
-    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a)
-    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b)
-    destination = stack((m, n), own, out, step_out)
+    alpha, beta = options.get("alpha"), options.get("beta")
+    left = stack(stored_shape(trans_a, m, k), dtype, a, step_a, alpha)
+    right = stack(stored_shape(trans_b, k, n), dtype, b, step_b, alpha)
+    destination = stack((m, n), own, out, step_out, beta if in_place else None)
     addend = destination if in_place else None
     if not in_place:
         destination = destination.emptied()
         if c is not None:
-            addend = stack((m, n), own, c, step_c)
+            addend = stack((m, n), own, c, step_c, beta)
     offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
     if addend is None:
         options.pop("beta", None)  # rows of a table may lack an addend
@@ -60,12 +79,15 @@ def check_gemm(
     if pack:
         facts = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
         operand = packed(queue, right.array, None if pack is True else pack, **facts)
+
+    def given(array):
+        return [array[i] for i in order] if order and array is not None else array
+
+    target = given(destination.array)
+    third = target if in_place else given(addend and addend.array)
     multiply = pyclgemm.gemm if batch is None else pyclgemm.gemm_batched
-    returned = multiply(
-        queue, left.array, operand, addend and addend.array, out=destination.array, **options
-    )
-    assert returned is destination.array
-    assert returned.shape == ((m, n) if batch is None else (batch, m, n))
+    returned = multiply(queue, given(left.array), given(operand), third, out=target, **options)
+    assert returned is target
     for number, got in enumerate(destination.get().reshape(count, m, n)):
         of_one = (
             one if one is None or one.ndim == 2 else one[number if len(one) > 1 else 0]
@@ -76,6 +98,29 @@ def check_gemm(
         if one is not None and one is not destination:
             np.testing.assert_array_equal(one.get(), one.initial)
     return destination
+
+
+def check_transform(
+    queue, count, k, dtype="float64", level=None, tensors="contiguous", out="contiguous", lead=None,
+    config=None,
+):  # fmt: skip
+    """Transform random tensors into guarded memory that is NaN at first, and check the result."""
+    rng = np.random.default_rng(0)
+    values = rng.uniform(-1, 1, (count, k, k, k)).astype(dtype)
+    square = rng.uniform(-1, 1, (k, k)).astype(dtype)
+    if tensors == "repeated":
+        values[:] = values[:1]
+    source = guarded_tensors(queue, count, k, dtype, tensors, lead, values)
+    matrix = GuardedArray(queue, (k, k), dtype, (1, k + 1), values=square)
+    result = guarded_tensors(queue, count, k, dtype, out, lead)
+    arrays = source.array, matrix.array, result.array
+    if config is None:
+        returned = pyclgemm.transform3d(queue, *arrays[:2], level=level, out=arrays[2])
+        assert returned is arrays[2]
+    else:
+        choice = TransformChoice("L5", "fused", "", config)
+        build_transform(queue, describe_transform(*arrays), choice).enqueue(arrays)
+    assert_transformed(result.get(), values, square, level)
 
 
 def check_batch(queue, count, sizes, dtype="float32", **options):

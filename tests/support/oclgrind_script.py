@@ -8,23 +8,21 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
-import numpy as np
+import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
+
+# isort: split
 import pyopencl as cl
-import pyopencl.array as cl_array
 
-import pyclgemm
-from pyclgemm.device import traits as device
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.mra.choice import TransformChoice
 from pyclgemm.mra.fused import FusedConfig
-from pyclgemm.mra.transform import build_transform, describe_transform
 from pyclgemm.problem.problem import PackedLayout
-from tests.support.checks import packed
+from tests.support import buffers
+from tests.support.buffers import Layout
+from tests.support.checks import check_gemm, check_transform
 from tests.support.configs import CPU_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, INDIRECT_CONFIGS
 from tests.support.emulation.ptx import emulated_async_copies
-from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
+from tests.support.families import imagined_traits
 
 CONFIGS = {
     "indirect": INDIRECT_CONFIGS,
@@ -35,16 +33,32 @@ CONFIGS = {
     "small_cpu": {"plain": SmallCpuConfig(MR=3, NR=16, VW=8)},
 }
 
-#: Sizes of a case; those around a tile, and of one element, are of the tables' tiles.
-SIZES = {
-    "odd": (37, 35, 19),
-    "whole": (32, 32, 32),
-    "packed": (33, 40, 21),
-    "deep": (13, 15, 70),
-    "one": (1, 1, 1),
-    "less than a tile": (31, 15, 7),
-    "more than a tile": (33, 17, 9),
-    "no depth": (17, 5, 0),
+#: Without gaps and guards: a buffer ends where its view does, and a read or write beyond is seen.
+ROW, COLUMN = Layout(gap=0), Layout("column", gap=0)
+buffers.GUARD = 0
+
+WHOLE = {"in_place": True, "bias": True, "activation": "relu", "alpha": 0.5, "beta": -2.0}
+LIES = {"a": ROW, "b": ROW, "out": ROW}
+BATCH = {"sizes": (5, 19, 7), "batch": 3, "bias": False, "activation": None}
+SEQUENCE = BATCH | {"order": (2, 0, 1)}
+#: Sizes around a tile, and of one element, are of the tables' tiles.
+CASES = {
+    "odd": {"sizes": (37, 35, 19)},
+    "whole": {"sizes": (32, 32, 32)},
+    "deep": {"sizes": (13, 15, 70)},
+    "one": {"sizes": (1, 1, 1)},
+    "less than a tile": {"sizes": (31, 15, 7)},
+    "more than a tile": {"sizes": (33, 17, 9)},
+    "no depth": {"sizes": (17, 5, 0)},
+    "packed": {"sizes": (33, 40, 21), "pack": PackedLayout("padded", 32, 64)},
+    "column": dict.fromkeys(LIES, COLUMN),
+    "turned": {"trans_b": "T"},
+    "complex": {"dtype": "complex64", "trans_a": "C", "trans_b": "T", "activation": None},
+    "alpha 0": {"alpha": 0.0},
+    "beta 0": {"beta": 0.0},
+    "stack": BATCH,
+    "sequence": SEQUENCE,
+    "sequence, alpha 0": SEQUENCE | {"alpha": 0.0},
 }
 
 #: Of a fused transform, two work-groups a tensor.
@@ -55,99 +69,41 @@ PARTS = FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
 FENCE = "-D atomic_work_item_fence(flags,order,scope)=mem_fence(flags)"
 
 
-def exact(queue, host, order="C"):
-    """An array whose buffer ends where it ends: a read or write beyond it is reported."""
-    return cl_array.to_device(queue, np.array(host, order=order))
+class KeptBuffer(cl.Buffer):
+    """A buffer that lives to the end.
 
+    Memory that is freed and taken again, Oclgrind takes for uninitialised wherever the new buffer
+    is larger.
+    """
 
-#: Each array and queue lives to the end: memory that is freed and taken again, Oclgrind takes
-#: for uninitialised wherever the new buffer is larger.
-_kept = []
+    kept = []
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.kept.append(self)
 
 
 def multiply(queue, family, name, case):
     config = CONFIGS[family][name]
+    options = {"sizes": (21, 33, 10)} | WHOLE | LIES | CASES[case]
     if family == "cpu":
         # It has no prefetching, and stops there.
         config = replace(config, PREFETCHB=0, PREFETCHC=0)
-    if case in BATCHES:
-        multiply_batch(queue, config, case)
-        return
-    if family == "cpu" and case == "complex":
-        # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
-        config = replace(config, VW=4)
-    rng = np.random.default_rng(0)
-    m, n, k = SIZES.get(case, (21, 33, 10))
-    dtype = "complex64" if case == "complex" else "float32"
-    trans_a, trans_b = {"complex": ("C", "T"), "turned": ("N", "T")}.get(case, ("N", "N"))
-    a = random_array(rng, (m, k) if trans_a == "N" else (k, m), dtype)
-    b = random_array(rng, (k, n) if trans_b == "N" else (n, k), dtype)
-    c = random_array(rng, (m, n), dtype)
-    bias = random_array(rng, (n,), dtype)
-    order = "F" if case == "column" else "C"
-    left, unpacked, out = (exact(queue, host, order) for host in (a, b, c))
-    right = unpacked
-    options = {
-        "alpha": 0.0 if case == "alpha 0" else 0.5,
-        "beta": 0.0 if case == "beta 0" else -2.0,
-        "trans_a": trans_a,
-        "trans_b": trans_b,
-    }
-    if case == "alpha 0":
-        left, right = exact(queue, np.nan * a, order), exact(queue, np.nan * b, order)
-    if case == "beta 0":
-        out = exact(queue, np.nan * c, order)
-    if case == "packed":
-        layout = PackedLayout("padded", depth_block=32, width=64)
-        if family == "cpu":
-            layout = PackedLayout("panels", depth_block=config.KC, width=config.NR)
-        right = packed(queue, unpacked, layout)
-        options.pop("trans_b")
-    activation = "relu" if dtype == "float32" else None
-    offset = exact(queue, bias)
-    _kept.extend([queue, left, unpacked, right, out, offset])
-    epilogue = pyclgemm.Epilogue(bias=offset, activation=activation)
-    pyclgemm.gemm(queue, left, right, out, out=out, config=config, epilogue=epilogue, **options)
-    expected = expected_gemm(a, b, c, bias=bias, activation=activation, **options)
-    assert_close(out.get(), expected)
-
-
-#: Matrices one behind the other, and matrices anywhere.
-BATCHES = ("stack", "sequence", "sequence, alpha 0")
-
-
-def multiply_batch(queue, config, case):
-    m, n, k = 5, 19, 7
-    rng = np.random.default_rng(0)
-    a, b, c = (random_array(rng, (3, *shape), "float32") for shape in ((m, k), (k, n), (m, n)))
-    options = {"alpha": 0.0 if case == "sequence, alpha 0" else 0.5, "beta": -2.0}
-    arrays = [exact(queue, host) for host in (a, b, c)]
-    _kept.extend([queue, *arrays])
-    if case != "stack":
-        # Of one buffer, in another order than their products.
-        arrays = [[stack[i] for i in (2, 0, 1)] for stack in arrays]
-        a, b, c = (host[[2, 0, 1]] for host in (a, b, c))
-    left, right, out = arrays
-    pyclgemm.gemm_batched(queue, left, right, out, out=out, config=config, **options)
-    for index in range(3):
-        assert_close(out[index].get(), expected_gemm(a[index], b[index], c[index], **options))
+        if case == "complex":
+            # Of 16 components Oclgrind takes a permutation (to multiply by i) for uninitialised.
+            config = replace(config, VW=4)
+        if case == "packed":
+            options["pack"] = PackedLayout("panels", config.KC, config.NR)
+    check_gemm(queue, config=config, **options)
 
 
 def transform(queue, level, k):
     """Some tensors of one extent by one level, or by work-groups that share a tensor."""
-    rng = np.random.default_rng(0)
-    count = 1 if level == "parts" else 15  # more than a work-group takes, and no multiple of that
-    tensors = random_array(rng, (count, k, k, k), "float32")
-    matrix = random_array(rng, (k, k), "float32")
-    arrays = [exact(queue, array) for array in (tensors, matrix, tensors)]
-    _kept.extend([queue, *arrays])
     if level == "parts":
-        described = describe_transform(*arrays)
-        sequence = build_transform(queue, described, TransformChoice("L5", "fused", "", PARTS))
-        sequence.enqueue(arrays)
+        check_transform(queue, 1, k, "float32", config=PARTS)
     else:
-        pyclgemm.transform3d(queue, *arrays[:2], out=arrays[2], level=level)
-    assert_transformed(arrays[2].get(), tensors, matrix)
+        # More than a work-group takes, and no multiple of that.
+        check_transform(queue, 15, k, "float32", level)
 
 
 def main():
@@ -155,10 +111,10 @@ def main():
     transform/level/K.
     """
     log = Path(sys.argv[1])
+    cl.Buffer = KeptBuffer
     devices = [one for platform in cl.get_platforms() for one in platform.get_devices()]
     [simulated] = [one for one in devices if "Oclgrind" in one.name]
     context = cl.Context([simulated])
-    fenced = replace(device.traits_of(simulated), fence_options=FENCE)
     for product in sys.argv[2:]:
         family, name, case = product.split("/")
         print(product, log.stat().st_size, sep="\t", flush=True)
@@ -170,7 +126,7 @@ def main():
         with ExitStack() as stack:
             config = CONFIGS[family][name]
             if getattr(config, "FILL", 0):
-                stack.enter_context(patch("pyclgemm.api.prepare.traits_of", lambda device: fenced))
+                stack.enter_context(imagined_traits(fence_options=FENCE))
             if getattr(config, "ASYNC", 0):
                 stack.enter_context(emulated_async_copies())
             multiply(queue, family, name, case)
