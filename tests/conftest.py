@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import ExitStack
 from typing import NamedTuple
 from zlib import crc32
 
@@ -16,7 +17,7 @@ import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
-from pyclgemm.device.traits import has_async_copy, traits_of
+from pyclgemm.device.traits import has_async_copy, has_cache_hints, traits_of
 from pyclgemm.selection.database import reload_database
 
 # A failed assertion in what tests share is shown like one in a test.
@@ -259,6 +260,22 @@ def units(device, traits):
     skip_without_emulation(device)
     with emulated_units():
         yield
+
+
+@pytest.fixture
+def able_queue(context, traits):
+    """A queue whose device shuffles and copies past the registers, or passes for one.
+
+    It is the test's own: another would remember products that were prepared with other kernels.
+    """
+    from tests.support.emulation import ptx
+
+    with ExitStack() as stack:
+        if 32 not in traits.sub_group_sizes:
+            stack.enter_context(ptx.emulated_shuffles(ptx.through_local_memory))
+        if not (has_async_copy(traits) and has_cache_hints(traits)):
+            stack.enter_context(ptx.emulated_async_copies())
+        yield cl.CommandQueue(context)
 
 
 @pytest.fixture

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.any_runtime
 SIZES = [(37, 35, 19), (1, 1, 1), (32, 32, 32), (13, 15, 70)]
 CONFIGS = {
     "chosen": None,
-    **{f"indirect, {x}": INDIRECT_CONFIGS[x] for x in ("plain", "slices", "slabs divided")},
+    **{
+        f"indirect, {x}": INDIRECT_CONFIGS[x]
+        for x in ("plain", "slices", "slabs divided", "rows padded")
+    },
     **{f"direct, {name}": DIRECT_CONFIGS[name] for name in ("plain", "all at once")},
     "gemv": GEMV_CONFIGS["plain"],
     **{f"cpu, {name}": CPU_CONFIGS[name] for name in ("plain", "B where it lies")},

@@ -54,12 +54,16 @@ def pad(columns, **changes):
         pad(10, SA=0, SB=0),
         pad(10, STAGES=2, FRAGMENTS=2),
         pad(12, VWM=4, VWN=4, NDIMB=4, KWG=16),
+        # More ways of copies past the registers.
+        replace(INDIRECT, ASYNC=1, STAGES=2, FRAGMENTS=2),
+        replace(BASES["direct"], ASYNC=1, STAGES=2),
+        replace(DIRECT_CONFIGS["wide vectors"], ASYNC=1, STAGES=4),
     ],
 )
-def test_every_configuration(queue, config):
-    spoil_workspace(queue, config=config)
+def test_every_configuration(able_queue, config):
+    spoil_workspace(able_queue, config=config)
     for sizes in TELLING_SIZES:
-        check_gemm(queue, sizes, config=config)
+        check_gemm(able_queue, sizes, config=config)
 
 
 ALIGNED_CONFIGS = BASES | {

@@ -1,11 +1,11 @@
-"""What only the tiled families do: copies past the registers, shuffles, caps of registers, padding.
+"""What only the tiled families do: copies past the registers, shuffles, caps of registers.
 
 Copies, and loads past the first-level cache, are plain C where a device lacks them, shuffles pass
 local memory there; elsewhere they are as they are.
 """
 
+import itertools
 import re
-from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -14,31 +14,19 @@ import pytest
 
 from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
-from pyclgemm.device.traits import has_async_copy, has_cache_hints, has_register_caps
+from pyclgemm.device.traits import has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.families.tiled.codegen import part_width, slab_reader
+from pyclgemm.families.tiled.codegen import slab_reader
 from pyclgemm.problem.problem import MatrixLayout
-from pyclgemm.problem.shape import GemmShape
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
-from tests.support.checks import check_gemm, spoil_workspace
-from tests.support.configs import (
-    DIRECT,
-    DIRECT_CONFIGS,
-    GEMV,
-    INDIRECT,
-    INDIRECT_CONFIGS,
-    TELLING_SIZES,
-)
+from tests.support.checks import check_gemm
+from tests.support.configs import DIRECT, DIRECT_CONFIGS, GEMV, INDIRECT, INDIRECT_CONFIGS
 from tests.support.emulation.ptx import (
     COPY,
     END_OF_GROUP,
-    STREAMED,
     WAIT,
     by_sub_group_shuffle,
-    emulated_async_copies,
     emulated_shuffles,
-    in_plain_c,
-    through_local_memory,
 )
 from tests.support.facts import gpu, problem, product_of
 
@@ -73,26 +61,6 @@ ASYNC = {
     "direct: 16 bytes": BY_16_BYTES,
 }
 STREAMING = replace(GEMV, VW=4, STREAMB=1)
-
-
-@pytest.fixture
-def copies(traits):
-    if has_async_copy(traits) and has_cache_hints(traits):
-        yield
-    else:
-        with emulated_async_copies():
-            yield
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.usefixtures("copies")
-@pytest.mark.parametrize("config", ASYNC.values(), ids=ASYNC)
-def test_every_copy(queue, config):
-    spoil_workspace(queue, config=config)
-    for sizes in TELLING_SIZES:
-        check_gemm(queue, sizes, config=config)
-
-
 TWOS = replace(PLAIN, VWMD=2, VWND=2)
 COPIES = [
     # Of n = 31 and m = 33 the last vector is cut, of 36 it is whole, of 64 there is no edge.
@@ -114,102 +82,56 @@ COPIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.usefixtures("copies")
-@pytest.mark.parametrize("options", COPIES)
-def test_edges_and_layouts_and_types(queue, require, options):
-    given = {"sizes": (37, 41, 19), "dtype": "float32", "config": PLAIN} | options
-    require(given["dtype"])
-    check_gemm(queue, **given)
-
-
 @pytest.mark.one_in(3)
-@pytest.mark.usefixtures("copies")
 @pytest.mark.parametrize("b", [ROW_ALIGNED, COLUMN_ALIGNED, Layout(alignment=1)], ids=str)
 @pytest.mark.parametrize(
     ("dtype", "width"),
     [("float32", 1), ("float32", 4), ("float16", 4), ("float16", 8), ("bfloat16", 2), ("int8", 4),
      ("int8", 16), ("float64", 2), ("complex64", 1), ("complex128", 1)],
 )  # fmt: skip
-def test_streamed_loads(queue, require, dtype, width, b):
+def test_streamed_loads(able_queue, require, dtype, width, b):
     """With columns that no vector fills, and where rows are at odd places by single elements."""
     require(dtype)
     config = replace(STREAMING, VW=width)
     with patch("pyclgemm.api.prepare.check_supported"):
         for sizes in ((3, 37, 50), (1, 64, 128)):
-            check_gemm(queue, sizes, dtype, b=b, config=config, alpha=2, c=ROW_ALIGNED, beta=-1)
+            check_gemm(
+                able_queue, sizes, dtype, b=b, config=config, alpha=2, c=ROW_ALIGNED, beta=-1
+            )
+
+
+def test_a_is_not_streamed():
+    """It is read by all groups."""
+    text = source_of(STREAMING, (1, 64, 64)).text
+    assert "load_streamed(b + " in text and "load_streamed(a" not in text
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(a, b) for a in "NT" for b in "NT"], ids="".join)
 def test_copies_are_checked_unless_tiles_and_slabs_are_whole(trans_a, trans_b):
-    for sizes in [(64, 32, 48), (37, 41, 19), (64, 32, 47), (64, 32, 40), (63, 31, 48)]:
-        text = source_of(PLAIN, sizes, trans_a=trans_a, trans_b=trans_b).text
-        copies = list(COPY.finditer(text))
-        # One of A and one of B, in the functions that the first slabs and the loop call.
-        assert len(copies) == text.count("cp.async.ca") + text.count("cp.async.cg") == 2
-        assert text.count("copy_a(") == text.count("copy_b(") == 3
-        for copy in copies:
-            assert (copy["valid"] == copy["count"]) == (sizes == (64, 32, 48))
-            if sizes == (37, 41, 19):
-                valid = copy["valid"]
-                assert "< k" in valid
-                assert "< m" in valid or "< n" in valid or "clamp(" in valid
-
-
-def test_of_a_vector_that_the_edge_cuts_the_part_inside_is_copied():
-    # Rows of 35 elements that start 36 apart: the last vector of two goes over the edge.
-    product = GemmShape(64, 35, 64, "TN").product()
-    padded = replace(product.problem.b, alignment=4)
-    product = replace(product, problem=replace(product.problem, b=padded))
-    text = make_schedule(product, PLAIN, H100).launches[-1].source.text
-    inside = re.compile(r"\(int\)clamp\(n - b_tile - \w+, \(extent\)0, \(extent\)2\) \* 4")
-    assert [bool(inside.search(copy["valid"])) for copy in COPY.finditer(text)] == [False, True]
-
-
-def test_the_indirect_family_pads_and_never_checks():
-    for sizes in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]:
-        copies = list(COPY.finditer(source_of(ASYNC["indirect: three stages"], sizes).text))
-        assert len(copies) == 2
-        assert all(copy["valid"] == copy["count"] for copy in copies)
+    """In the functions that the first slabs and the loop call; those of packed operands never."""
+    of_packed = ASYNC["indirect: three stages"]
+    for config, sizes, is_checked in [
+        (PLAIN, (64, 32, 48), False),
+        *((PLAIN, one, True) for one in [(37, 41, 19), (64, 32, 47), (64, 32, 40), (63, 31, 48)]),
+        *((of_packed, one, False) for one in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]),
+    ]:
+        text = source_of(config, sizes, trans_a=trans_a, trans_b=trans_b).text
+        checks = [copy["valid"] != copy["count"] for copy in COPY.finditer(text)]
+        assert checks == [is_checked] * 2, sizes
 
 
 @pytest.mark.parametrize("config", ASYNC.values(), ids=ASYNC)
 def test_copies_are_grouped_and_waited_for(config):
+    """Which the emulation, whose copies are in place at once, cannot show."""
     text = source_of(config, (64, 64, 64)).text
-    stages = config.STAGES
-    assert {int(wait["pending"]) for wait in WAIT.finditer(text)} == {stages - 2}
+    assert {int(wait["pending"]) for wait in WAIT.finditer(text)} == {config.STAGES - 2}
     # One group for each slab that is sent ahead, and one in every turn of the loop.
     assert text.count(END_OF_GROUP) == 2
-    assert (f"stage < {stages - 1}; ++stage" in text) == (stages > 2)
-    assert f"a_local[{stages} * KWG * A_PITCH]" in text
+    assert (f"stage < {config.STAGES - 1}; ++stage" in text) == (config.STAGES > 2)
     # A barrier follows each wait, before anybody reads what others copied.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for number, line in enumerate(lines):
-        if WAIT.match(line):
-            assert lines[number + 1] == "barrier(CLK_LOCAL_MEM_FENCE);"
-
-
-@pytest.mark.parametrize(
-    ("dtype", "width", "load"),
-    [
-        ("float32", 1, ".u32 %0"),
-        ("float16", 4, ".v2.u32 {%0, %1}"),
-        ("float64", 2, ".v4.u32 {%0, %1, %2, %3}"),
-    ],
-)
-def test_a_streamed_load_has_the_words_of_a_vector(dtype, width, load):
-    text = source_of(replace(STREAMING, VW=width), (1, 64, 64), dtype=dtype).text
-    assert len(STREAMED.findall(text)) == 1
-    assert f"L2::128B{load}, [%" in text
-    # Of B alone: A is read by all groups.
-    assert "load_streamed(b + " in text and "load_streamed(a" not in text
-
-
-def test_without_them_there_is_no_inline_ptx():
-    overlapped = replace(DIRECT, STAGES=2, FRAGMENTS=2, FILL=2)
-    for config in (INDIRECT, DIRECT, overlapped, replace(STREAMING, STREAMB=0)):
-        text = source_of(config, (33, 31, 9)).text
-        assert in_plain_c(text) == text
+    for line, following in itertools.pairwise(lines):
+        assert not WAIT.match(line) or following == "barrier(CLK_LOCAL_MEM_FENCE);"
 
 
 # ------------------------------------------------------------------ shuffles
@@ -238,52 +160,29 @@ SHUFFLES = {
         SHALLOW, WGD=64, NWGD=32, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
     ),
 }
-EVERY_SHUFFLE = pytest.mark.parametrize("config", SHUFFLES.values(), ids=SHUFFLES)
-
-
-@pytest.fixture
-def shuffling(context, traits):
-    """A queue of its own: others remember products that were prepared with other kernels."""
-    queue = cl.CommandQueue(context)
-    if 32 in traits.sub_group_sizes:
-        yield queue
-    else:
-        with emulated_shuffles(through_local_memory):
-            yield queue
-
-
-@pytest.mark.one_in(3)
-@EVERY_SHUFFLE
-def test_every_shuffle(shuffling, config):
-    # More than a tile, less than one, and several slabs, all cut by edges.
-    check_gemm(shuffling, (67, 41, 47), config=config)
 
 
 SHUFFLED_PRODUCTS = [
-    *({"dtype": dtype, "config": config, "trans_a": trans_a, "trans_b": trans_b}
+    # More than a tile, less than one, and several slabs, all cut by edges.
+    *({"sizes": (67, 41, 47), "config": config} for config in SHUFFLES.values()),
+    *({"sizes": ODD, "dtype": dtype, "config": config, "trans_a": trans_a, "trans_b": trans_b}
       for dtype in ("float32", "float64", "complex64") for config in (SHUFFLED, SHUFFLED_DIRECT)
       for trans_a in "NT" for trans_b in "NT"),
     # Whole tiles: no vector is cut.
     *({"sizes": (64, 64, 32), "config": SHUFFLED_DIRECT, "a": one, "b": one, "c": ROW, "alpha": 0.5,
        "beta": -2.0} for one in (ROW_ALIGNED, COLUMN_ALIGNED, STRIDED)),
+    # Beside copies past the registers, which cannot conjugate: a part is, as it is loaded.
+    *({"sizes": (67, 41, 47), "config": replace(SHALLOW, ASYNC=1, STAGES=3, FRAGMENTS=2),
+       "dtype": "complex64", "trans_a": trans, "trans_b": trans} for trans in "NC"),
 ]  # fmt: skip
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("options", SHUFFLED_PRODUCTS)
-def test_layouts_and_types_by_shuffles(shuffling, require, options):
-    given = {"sizes": ODD, "dtype": "float32"} | options
+@pytest.mark.parametrize("options", [*COPIES, *SHUFFLED_PRODUCTS])
+def test_copies_and_shuffles(able_queue, require, options):
+    given = {"sizes": (37, 41, 19), "dtype": "float32", "config": PLAIN} | options
     require(given["dtype"])
-    check_gemm(shuffling, **given)
-
-
-def test_beside_copies_past_the_registers(shuffling, traits, require):
-    # These cannot conjugate: a part is conjugated as it is loaded.
-    require("complex64")
-    config = replace(SHALLOW, ASYNC=1, STAGES=3, FRAGMENTS=2)
-    with nullcontext() if has_async_copy(traits) else emulated_async_copies():
-        for options in ({}, {"trans_a": "C", "trans_b": "C"}):
-            check_gemm(shuffling, (67, 41, 47), "complex64", config=config, **options)
+    check_gemm(able_queue, **given)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
@@ -303,14 +202,6 @@ def test_sub_groups_of_other_sizes(queue, lanes_m, lanes_n):
     check_gemm(queue, ODD, config=replace(LARGE, LANES_M=lanes_m, LANES_N=lanes_n))
 
 
-@EVERY_SHUFFLE
-def test_of_local_memory_a_part_is_loaded(config):
-    text = source_of(config, ODD).text
-    assert text.count("element a_part[A_PART];") == text.count("element b_part[B_PART];") == 1
-    reads = re.findall(r"(?:const \w+ v|[ab]_part\[i\]) = (.*);", text)
-    assert len(reads) == 2
-
-
 @pytest.mark.parametrize("function", [KHR_SHUFFLE, INTEL_SHUFFLE])
 def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(function):
     traits = replace(XE, shuffle=function)
@@ -324,75 +215,37 @@ def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(f
         ) in text
 
 
-def test_parts_that_do_not_divide():
-    assert part_width(fragment=6, width=2, sharers=4) is None
-    assert part_width(fragment=12, width=2, sharers=4) is None  # three are no whole vectors
-    assert part_width(fragment=12, width=4, sharers=4) is None  # nor an equal share of one
-
-
-# ------------------------------------------------------------------ padding of packed operands
-
-PADDED = replace(INDIRECT, PADLD=10)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size"), [("float32", 4), ("float16", 2), ("float64", 8), ("complex128", 16)]
-)
-def test_leading_dimensions_and_workspaces(dtype, size):
-    # 37 x 19 and 19 x 41 in tiles of 32 and slabs of 8.
-    schedule = make_schedule(product_of(37, 41, 19, dtype), PADDED, gpu())
-    *packs, gemm = schedule.launches
-    assert schedule.workspaces == dict.fromkeys(("packed_a", "packed_b"), size * (64 + 10) * 24)
-    assert (gemm.values["a_column_stride"], gemm.values["b_row_stride"]) == (74, 74)
-    for pack in packs:  # what is written has no padding
-        assert (pack.values["padded_positions"], pack.values["padded_k"]) == (64, 24)
-
-
 # ------------------------------------------------------------------ caps of registers
 
 BOTH = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
+CAP, FENCED = "-cl-nv-maxrregcount=96", replace(DIRECT, FILL=2)
 
 
-def capped(config, traits, registers):
-    return source_of(replace(config, REGISTERS=registers), (33, 31, 9), traits)
+def attributes_and_text(source):
+    """What stands before a kernel's `void`, and the rest but for the line of the configuration."""
+    head, attributes, body = re.split(r"\n__kernel(.*) void ", source.text)
+    return attributes, (head.splitlines()[2:], body)
 
 
-def divided(source):
-    """A kernel's attributes, and its text without them and the line of the configuration."""
-    lines = source.text.splitlines()
-    del lines[1]
-    (declaration,) = [line for line in lines if line.startswith("__kernel")]
-    body = "\n".join(line for line in lines if line != declaration)
-    assert "__attribute__((reqd" not in body
-    assert "amdgpu" not in body
-    return declaration.partition(" void ")[0], body
-
-
-@BOTH
 @pytest.mark.parametrize(
-    ("traits", "attributes", "options"),
+    ("config", "traits", "options"),
     [
-        # An option instead of the work-group's size, and an attribute beside it.
-        (H100, "__kernel", "-cl-nv-maxrregcount=96"),
-        (RADEON, "{} __attribute__((amdgpu_num_vgpr(96)))", ""),
+        *((config, H100, CAP) for config in (INDIRECT, DIRECT)),
+        *((config, RADEON, "") for config in (INDIRECT, DIRECT)),
+        # Beside the options of the fence.
+        (FENCED, H100, f"-cl-std=CL3.0 {CAP}"), (FENCED, replace(H100, fence_options=""), CAP),
+        (FENCED, RADEON, "-cl-std=CL2.0"),
     ],
-    ids=["nvidia", "amd"],
-)
-def test_a_cap_is_what_the_compiler_takes(config, traits, attributes, options):
-    free, few = (capped(config, traits, number) for number in (0, 96))
-    sized = f"__kernel __attribute__((reqd_work_group_size({free.local_size[0]}, 1, 1)))"
-    assert divided(free)[0] == sized
-    assert divided(few) == (attributes.format(sized), divided(free)[1])
-    assert (free.options, few.options) == ("", options)
+)  # fmt: skip
+def test_a_cap_is_what_the_compiler_takes(config, traits, options):
+    free, few = (source_of(replace(config, REGISTERS=cap), ODD, traits) for cap in (0, 96))
+    sized = f" __attribute__((reqd_work_group_size({free.local_size[0]}, 1, 1)))"
+    # For NVIDIA's an option instead of the work-group's size, for AMD's an attribute beside it.
+    capped = "" if traits.vendor == "nvidia" else f"{sized} __attribute__((amdgpu_num_vgpr(96)))"
+    (free_attributes, text), (attributes, same) = map(attributes_and_text, (free, few))
+    assert (free_attributes, attributes, same) == (sized, capped, text)
+    assert (free.options, few.options) == (options.replace(CAP, "").strip(), options)
     assert few.local_size == free.local_size
-
-
-def test_the_cap_stands_beside_the_options_of_the_fence():
-    both = replace(DIRECT, FILL=2)
-    assert capped(both, H100, 128).options == "-cl-std=CL3.0 -cl-nv-maxrregcount=128"
-    without = replace(H100, fence_options="")
-    assert capped(both, without, 128).options == "-cl-nv-maxrregcount=128"
-    assert capped(both, RADEON, 128).options == "-cl-std=CL2.0"
 
 
 @BOTH

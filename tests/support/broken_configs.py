@@ -134,6 +134,8 @@ _BROKEN = {
     "equal shares of one": [
         (INDIRECT, {"SHUFFLE": 1}, "8 rows in vectors of 4 among 1, 8 columns in vectors of 4 "
          "among 8"),
+        *((DIRECT, {"SHUFFLE": 1, "LANES_N": 4, "WGD": 96, "NWGD": 64, "VWMD": width},
+           f"12 rows in vectors of {width} among 4") for width in (2, 4)),
         (DIRECT, {"SHUFFLE": 1, "LANES_N": 4}, "4 rows in vectors of 4 among 4, 4 columns in "
          "vectors of 4 among 8")],
     "two stages need both operands in local memory": [

@@ -92,6 +92,8 @@ def through_local_memory(source):
         lambda use: _THROUGH_LOCAL_MEMORY.format(size=SIZE, **use.groupdict()), text
     )
     assert count == 2
+    # A work-item loads a part of each fragment alone, whatever it is given of others.
+    assert all(text.count(f"element {x}_part[{x.upper()}_PART];") == 1 for x in "ab")
     head, kernel, body = text.partition("__kernel")
     exchange = f"\n{{\n    __local element exchange[{source.local_size[0]}];\n"
     return replace(source, text=head + kernel + body.replace("\n{\n", exchange, 1))
