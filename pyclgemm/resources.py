@@ -1,17 +1,26 @@
-"""Find the folders that ship with the library: kernel templates and databases.
+"""Find what ships with the library: its version, and folders of kernel templates and databases.
 
-In an installed wheel they are packages inside `pyclgemm`. In a source tree they stand beside it,
+In an installed wheel the folders are packages inside `pyclgemm`. In a source tree they stand beside it,
 and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
 checkout nor in every kind of editable install, so this module uses plain paths.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 from .errors import PyclgemmError
 
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def library_version() -> str:
+    """The version that is installed, if any is."""
+    try:
+        return importlib.metadata.version("pyclgemm")
+    except importlib.metadata.PackageNotFoundError:
+        return "source tree"
 
 
 def resource_folder(name: str) -> Path:

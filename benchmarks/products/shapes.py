@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.products.case import Case, case_of, parse_shapes
-from pyclgemm.analysis.suites import SUITES as TUNED
+from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.problem.shape import LAYOUTS
 
 #: Suites that `all` stands for; the others are asked for by name.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, LAYER, MMA, PLAN
 from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.products.case import Case, case_of, parse_shapes
-from pyclgemm.analysis.suites import SUITES as TUNED
+from pyclgemm.cli.options import SUITES as TUNED
 
 SUITE = "matrix"
 

@@ -1,4 +1,4 @@
-## Reads of global memory, round a buffer: `pyclgemm.analysis.ceilings_kernels.Walk` says of what.
+## Reads of global memory, round a buffer: `pyclgemm.analysis.ceilings.Walk` says of what.
 ##
 ## `past_first_level` reads by NVIDIA's cache operator .cg, "cache at global level", and not in the
 ## first-level cache (PTX ISA, "Cache Operators").

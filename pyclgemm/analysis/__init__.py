@@ -1,4 +1,4 @@
 """Why a kernel is fast or slow: ceilings, occupancy, profile, precision, comparisons.
 
-It makes operands and knows suites of shapes, measures through `measure`, and changes no choice.
+It makes operands, measures through `measure`, and changes no choice.
 """

@@ -7,7 +7,6 @@ burst by burst, on the same operands. A log keeps the results, one JSON object a
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import math
 import statistics
@@ -29,13 +28,13 @@ from ..measure.filled_queue import blocker_of
 from ..problem.precision import resolve_precision
 from ..problem.product import Product
 from ..problem.shape import GemmShape
+from ..resources import library_version
 from ..selection.database import load_database
 from ..selection.overrides import AskedConfig, changed, parse_change, parse_config
 from ..selection.select import Choice, select
 from .ceilings import ceilings_of
 from .operands import Operands, OperandStore, check_room, plan_contender
 from .profile import analyse, assess
-from .suites import Shape
 
 #: A change is kept above this gain, and rejected beyond a loss as large.
 THRESHOLD = 0.02
@@ -147,7 +146,7 @@ class Comparison:
     def __init__(
         self,
         queue: cl.CommandQueue,
-        shapes: Sequence[Shape],
+        shapes: Sequence[GemmShape | tuple[int, int, int]],
         dtype: str = "float32",
         precision: str | None = None,
         *,
@@ -155,7 +154,7 @@ class Comparison:
     ) -> None:
         self._queue = queue
         self._traits = traits_of(queue.device)
-        self._shapes = [GemmShape(*shape) for shape in shapes]
+        self._shapes = [GemmShape.of(shape) for shape in shapes]
         self._dtype = dtype
         self._precision = resolve_precision(precision, dtype)
         for shape in self._shapes:
@@ -209,7 +208,7 @@ class Comparison:
             device=self._traits.name,
             platform=self._traits.platform,
             driver=self._traits.driver,
-            version=_version(),
+            version=library_version(),
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             command=command,
             rounds=rounds,
@@ -287,13 +286,6 @@ class Comparison:
                 "local_bytes": analysis.resources.local_bytes,
             }
         return Side(config, round(gflops, 3), figures)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("pyclgemm")
-    except importlib.metadata.PackageNotFoundError:
-        return "source tree"
 
 
 def default_log() -> Path:

@@ -1,10 +1,10 @@
 """What a device can do at most, measured: arithmetic, global and local memory, launches.
 
 Data sheets give clocks that a device does not hold, and say nothing of CPUs. So small kernels
-(`ceilings_kernels`) measure the roofs of the roofline model (S. Williams, A. Waterman and
-D. Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures",
-Communications of the ACM 52(4), 2009). The best burst counts: a ceiling is what was reached at
-least once. The user's folder keeps the ceilings, in one file for each device and driver.
+measure the roofs of the roofline model (S. Williams, A. Waterman and D. Patterson, "Roofline: An
+Insightful Visual Performance Model for Multicore Architectures", Communications of the ACM 52(4),
+2009). The best burst counts: a ceiling is what was reached at least once. The user's folder keeps
+the ceilings, in one file for each device and driver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,30 +22,50 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..codegen.matrix_units import matrix_unit
-from ..codegen.source import KernelSource
+from ..codegen.element import ElementType
+from ..codegen.kernel import fma_is_fast
+from ..codegen.matrix_units import MatrixUnit, matrix_unit
+from ..codegen.source import KernelSource, render
 from ..device.ceilings import Ceilings, unit_name
+from ..device.probe import MARK
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import FileError
+from ..families.mma.codegen import FragmentLoad
 from ..families.registry import FAMILIES
-from ..families.wgmma.unit import wgmma_unit
+from ..families.wgmma.codegen import TARGET, descriptor
+from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, wgmma_unit
 from ..host.files import Purpose, read_json, write_whole
 from ..measure.bench import Bench, Calls, Timing, pace_for
 from ..measure.filled_queue import Contender, QueueBlocker
 from ..problem.precision import Precision, resolve_precision
 from ..runtime.build import build_kernel
 from ..runtime.launcher import KernelLaunch
-from .ceilings_kernels import (
-    Walk,
-    Work,
-    arithmetic_work,
-    global_work,
-    local_work,
-    pass_over,
-    passes_of_groups,
-    unit_work,
-    warpgroup_work,
-)
+
+#: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
+CHAINS, STEPS = 12, 16
+
+#: Reads on their way at the same time.
+GLOBAL_LOADS, LOCAL_LOADS, LOCAL_REPEATS = 8, 4, 4
+
+#: Sums of a sub-group of a matrix unit, and steps of each before the loop's end.
+UNIT_CHAINS, UNIT_STEPS = 8, 16
+
+#: Warpgroups of a work-group, and columns of the fragment of each: its sums fill the registers.
+WARPGROUPS, WGMMA_COLUMNS = 2, 256
+
+#: Of a register of what a unit multiplies: the bits that vary, and those that are set. Floating
+#: numbers are between 0.5 and 1, of both signs.
+_PATTERNS = {
+    "float16": (0x83FF83FF, 0x38003800),
+    "bfloat16": (0x807F807F, 0x3F003F00),
+    "tf32": (0x807FE000, 0x3F000000),
+    "float64": (0, 0),  # which is no bit pattern in the kernel
+    "int8": (0x0F0F0F0F, 0),
+}
+
+#: Work-groups of a device for each compute unit: enough for every latency of a GPU to be hidden.
+_GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
+_MOST_ITEMS = 256
 
 #: Bytes of the buffer that is read from global memory, within bounds: no cache holds it, and
 #: one pass takes the fastest GPUs 0.3 ms. Drivers report part of their caches only.
@@ -53,18 +73,6 @@ _CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31
 _BUFFER_OVER_CACHE = 8
 #: Bytes that the second-level cache of a GPU holds and no first-level one does.
 _CACHED_BUFFER = 2**21
-
-#: A precision and operands for each type that units multiply.
-_UNIT_PRECISIONS = (
-    ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
-    ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
-)  # fmt: skip
-
-#: The families with units, what their units are called, how they are found and what times them.
-_UNITS: tuple[tuple[str, str, Any, Callable[..., tuple[Work, int]]], ...] = (
-    ("matrix", "matrix", matrix_unit, unit_work),
-    ("wgmma", "warpgroup", wgmma_unit, warpgroup_work),
-)
 
 
 @dataclass(frozen=True)
@@ -106,12 +114,12 @@ def measure_ceilings(
     has = {"float32": True, "float64": traits.float64, "float16": traits.float16}
     for name in filter(has.get, has):
         report(f"arithmetic in {name}")
-        arithmetic[name] = _rate(*arithmetic_work(queue, traits, name))
+        arithmetic[name] = _rate(arithmetic_work(queue, traits, name))
     units = {}
     for family, kind, find, work_of in _UNITS:
         for unit in units_of(traits, find):
             report(f"{kind} units, {unit.operand}")
-            units[unit_name(family, unit.operand)] = _rate(*work_of(queue, traits, unit))
+            units[unit_name(family, unit.operand)] = _rate(work_of(queue, traits, unit))
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
     global_memory = _global_memory(queue, traits, pass_over(traits, size))
@@ -121,11 +129,53 @@ def measure_ceilings(
         cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
         cache = _global_memory(queue, traits, cached)
         report("local memory")
-        local_memory = _rate(*local_work(queue, traits))
+        local_memory = _rate(local_work(queue, traits))
     report("launches")
     launch = _launch(queue, traits)
     today = date.today().isoformat()
     return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
+
+
+class Work(Contender):
+    """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last.
+
+    What the bench counts as calls are rounds of one launch, or launches of `rounds` rounds each.
+    A call does `amount` operations, or moves as many bytes.
+    """
+
+    name = "ceiling"
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        source: KernelSource,
+        groups: int,
+        amount: int,
+        *arguments: Any,
+        rounds: int | None = None,
+    ) -> None:
+        self.amount = amount
+        self._queue = queue
+        self._rounds = rounds
+        self._items = (groups * source.local_size[0],)
+        self._local = source.local_size
+        self._kernel = build_kernel(queue.context, queue.device, source)
+        self.out = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, 4 * self._items[0])
+        # Kept, because setting an argument does not keep a buffer alive.
+        self._arguments = (*arguments, self.out)
+        for number, argument in enumerate(self._arguments, 1):
+            self._kernel.set_arg(number, argument)
+
+    def enqueue(self, calls: int) -> None:
+        """Start as many rounds, or launches."""
+        rounds, launches = (calls, 1) if self._rounds is None else (self._rounds, calls)
+        self._kernel.set_arg(0, np.int32(rounds))
+        for _ in range(launches):
+            cl.enqueue_nd_range_kernel(self._queue, self._kernel, self._items, self._local)
+
+    def finish(self) -> None:
+        """Wait for them."""
+        self._queue.finish()
 
 
 def _time(contender: Contender) -> Timing:
@@ -137,19 +187,175 @@ def _time(contender: Contender) -> Timing:
     return bench.run()[contender.name]
 
 
-def _best_rate(work: Work) -> float:
-    return 1 / min(_time(work).samples)
+def _rate(work: Work) -> float:
+    """1e9 operations or bytes a second."""
+    return work.amount / min(_time(work).samples) / 1e9
 
 
-def _rate(work: Work, each: int) -> float:
-    """1e9 operations or bytes a second, where a round has `each`."""
-    return each * _best_rate(work) / 1e9
+def _kernel(name: str, items: int, **context: Any) -> KernelSource:
+    text = render(f"ceilings/{name}.cl.mako", items=items, **context)
+    return KernelSource(f"ceiling_{name}", text, (), (items,))
+
+
+def items_and_groups(traits: DeviceTraits) -> tuple[int, int]:
+    """Work-items of a group, a power of two, and groups, as many for each compute unit."""
+    if traits.type == "cpu":
+        return 1, _GROUPS_PER_CORE * traits.compute_units
+    items = _power_of_two(min(_MOST_ITEMS, traits.max_work_group_size) // 2 + 1)
+    return items, _GROUPS_PER_UNIT * traits.compute_units
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> Work:
+    """Multiply-adds in registers."""
+    element = ElementType(dtype, dtype)
+    # A CPU's vector register, as far as OpenCL has vectors; two halves share one of a GPU.
+    width = min(16, max(1, traits.vector_bytes // element.real_bytes))
+    items, groups = items_and_groups(traits)
+    source = _kernel(
+        "arithmetic", items, real=element.real, vector=element.vector(width),
+        lanes=[element.lane(index, width) for index in range(width)],
+        chains=CHAINS, steps=STEPS, fused=fma_is_fast(dtype, traits),
+    )  # fmt: skip
+    # Numbers stay near 1: the limit of repeating the step is addend / (1 - factor).
+    factor, addend = np.float32(-0.75), np.float32(1.5)
+    return Work(queue, source, groups, 2 * width * CHAINS * STEPS * items * groups, factor, addend)
+
+
+def unit_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) -> Work:
+    """Multiply-accumulates of a matrix unit."""
+    items, groups = items_and_groups(traits)
+    sub_groups = groups * items // unit.lanes
+    operations = 2 * unit.m * unit.n * unit.k * UNIT_CHAINS * UNIT_STEPS * sub_groups
+    return Work(queue, unit_source(unit, items), groups, operations)
+
+
+def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
+    """The kernel of `unit_work`, for work-groups of `items` work-items."""
+    return _kernel(
+        "matrix", items, unit=unit, real=unit.result_register, pattern=_PATTERNS[unit.operand],
+        chains=UNIT_CHAINS, steps=UNIT_STEPS,
+        # Fragments are neither loaded nor split.
+        slabs=(), fragments=FragmentLoad(unit, "ldmatrix"),
+    )  # fmt: skip
+
+
+def warpgroup_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: WgmmaUnit) -> Work:
+    """Multiply-accumulates of NVIDIA's warpgroup units."""
+    groups = items_and_groups(traits)[1]
+    each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
+    return Work(queue, warpgroup_source(unit), groups, each * UNIT_STEPS * WARPGROUPS * groups)
+
+
+def warpgroup_source(unit: WgmmaUnit) -> KernelSource:
+    """The kernel of `warpgroup_work`."""
+    source = _kernel(
+        "wgmma", WARPGROUP * WARPGROUPS, real="int" if unit.is_integer else "float",
+        instruction=unit.instruction(WGMMA_COLUMNS), modifiers=unit.modifiers(False, False),
+        constraint=unit.constraint, columns=WGMMA_COLUMNS, warpgroups=WARPGROUPS,
+        steps=UNIT_STEPS, pattern=_PATTERNS[unit.operand], descriptor=descriptor(), mark=MARK,
+    )  # fmt: skip
+    return replace(source, target=TARGET)
+
+
+#: The families with units, what their units are called, how they are found and what times them.
+_UNITS: tuple[tuple[str, str, Any, Callable[..., Work]], ...] = (
+    ("matrix", "matrix", matrix_unit, unit_work),
+    ("wgmma", "warpgroup", wgmma_unit, warpgroup_work),
+)
+
+#: A precision and operands for each type that units multiply.
+_UNIT_PRECISIONS = (
+    ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
+    ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
+)  # fmt: skip
 
 
 def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any]) -> list[Any]:
     """The units of a device that `matrix_unit` or `wgmma_unit` finds, each once."""
     found = (find(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
     return [unit for unit in found if unit is not None]
+
+
+@dataclass
+class Walk:
+    """Which vectors of a buffer the work-items of ``ceiling_global`` read in a launch.
+
+    Read j of item i, which is in group g, is of vector
+    ``(i * item_step + j * (step + g * group_step)) % vectors``.
+    """
+
+    width: int  # elements of 4 bytes in a vector
+    vectors: int  # of the buffer, a power of two
+    items: int  # of a group
+    groups: int
+    rounds: int  # of `GLOBAL_LOADS` reads each
+    item_step: int
+    step: int
+    group_step: int
+
+    @property
+    def bytes(self) -> int:
+        """What a launch reads."""
+        return 4 * self.width * GLOBAL_LOADS * self.items * self.groups * self.rounds
+
+
+def pass_over(traits: DeviceTraits, size: int) -> Walk:
+    """Read a buffer of `size` bytes, a power of two: each once in a launch.
+
+    Once only, since not all work-groups run at the same time: if a group came back to its
+    part of the buffer, it would find it in a cache that does not hold the whole.
+    """
+    on_cpu = traits.type == "cpu"
+    width = 16 if on_cpu else 4
+    vectors = size // (4 * width)
+    items, groups = items_and_groups(traits)
+    groups = min(_power_of_two(groups), vectors // (GLOBAL_LOADS * items))
+    rounds = vectors // (GLOBAL_LOADS * items * groups)
+    # A core reads a part of its own; work-items of a GPU read side by side.
+    item_step, step = (vectors // groups, 1) if on_cpu else (1, groups * items)
+    return Walk(width, vectors, items, groups, rounds, item_step, step, 0)
+
+
+def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
+    """Read a buffer of `size` bytes, a power of two: all of it once by each work-group.
+
+    Groups go on by odd numbers of their width, so that each gets everywhere, and by
+    different ones: if two went alike, the second would find all in the first-level cache
+    that the first has just read, and thereby keep close behind it.
+    """
+    width = 4
+    vectors = size // (4 * width)
+    items, groups = items_and_groups(traits)
+    rounds = vectors // (GLOBAL_LOADS * items)
+    return Walk(width, vectors, items, groups, rounds, 1, items, 2 * items)
+
+
+def global_work(
+    queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, walk: Walk
+) -> Work:
+    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`."""
+    element = ElementType("float32", "float32")
+    source = _kernel(
+        "global", walk.items, vector=element.vector(walk.width), loads=GLOBAL_LOADS,
+        lanes=[element.lane(index, walk.width) for index in range(walk.width)],
+        past_first_level=walk.group_step > 0 and traits.vendor == "nvidia",
+    )  # fmt: skip
+    steps = map(np.int64, (walk.item_step, walk.step, walk.group_step, walk.vectors - 1))
+    return Work(queue, source, walk.groups, walk.bytes, buffer, *steps, rounds=walk.rounds)
+
+
+def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
+    size = 4 * walk.width * walk.vectors
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
+    pattern = np.random.default_rng(0).random(16, np.float32)
+    cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
+    rate = _rate(global_work(queue, traits, buffer, walk))
+    buffer.release()
+    return rate
 
 
 def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
@@ -161,14 +367,12 @@ def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
     return 1 << (size.bit_length() - 1)
 
 
-def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
-    size = 4 * walk.width * walk.vectors
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
-    pattern = np.random.default_rng(0).random(16, np.float32)
-    cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
-    rate = _rate(global_work(queue, traits, buffer, walk), walk.bytes)
-    buffer.release()
-    return rate
+def local_work(queue: cl.CommandQueue, traits: DeviceTraits) -> Work:
+    """Reads of local memory."""
+    items, groups = items_and_groups(traits)
+    source = _kernel("local", items, loads=LOCAL_LOADS, repeats=LOCAL_REPEATS)
+    moved = 16 * LOCAL_LOADS * LOCAL_REPEATS * items * groups
+    return Work(queue, source, groups, moved, np.int32(1))
 
 
 def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:

@@ -19,12 +19,11 @@ from rich.table import Table
 from ..analysis import precision as precisions
 from ..analysis.operands import DISTRIBUTIONS
 from ..analysis.report import PLOT, describe_packing, describe_unit, time_text
-from ..analysis.suites import Shape, parse_suite
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits, type_of, typical_traits
 from ..host.files import check_writable
 from ..problem.product import Product
-from ..problem.shape import shape_text
+from ..problem.shape import GemmShape
 from ..selection.database import load_database
 from ..selection.overrides import choose_for, kernel_sources, parse_change, parse_config
 from ..selection.select import Choice
@@ -37,6 +36,7 @@ from .options import (
     open_progress,
     open_queue,
     parse_shape,
+    parse_suite,
     parsed,
     product_options,
 )
@@ -208,7 +208,7 @@ def ab(
     base: str,
     changes: tuple[str, ...],
     technique: str | None,
-    shapes: list[Shape],
+    shapes: list[GemmShape],
     dtype: str,
     precision: str | None,
     rounds: int,
@@ -266,19 +266,13 @@ def _arguments_of(context: click.Context) -> list[str]:
     """The options that were given, as they would be typed."""
     given: list[str] = []
     for parameter in context.command.params:
-        name = parameter.name or ""
-        source = context.get_parameter_source(name)
-        if source is not click.core.ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[name]
-        option = parameter.opts[0]
-        if value is True:
-            given.append(option)
-        elif name == "shapes":
-            given += [option, ",".join(map(shape_text, value))]
-        else:
+        name, option = parameter.name or "", parameter.opts[0]
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            if isinstance(value, list):  # of shapes, which are one argument
+                value = ",".join(map(str, value))
             for one in value if isinstance(value, tuple) else (value,):
-                given += [option, str(one)]
+                given += [option] if one is True else [option, str(one)]
     return given
 
 

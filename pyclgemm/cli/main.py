@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..device.discovery import FoundDevice, choose_device, find_devices, working
 from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
+from ..resources import library_version
 from .options import device_option, examples, open_console
 
 
@@ -96,13 +96,6 @@ class _Group(click.Group):
             raise click.ClickException(printable(str(error), lines=True)) from error
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("pyclgemm")
-    except importlib.metadata.PackageNotFoundError:
-        return "of a source tree that is not installed"
-
-
 _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -111,7 +104,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
     epilog=examples("devices", "demo", "explain 1024x1024x1024"),
     context_settings=_SETTINGS,
 )
-@click.version_option(_version())
+@click.version_option(library_version())
 def main() -> None:
     """Matrix products on OpenCL devices."""
 

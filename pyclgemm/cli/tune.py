@@ -14,7 +14,6 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from ..analysis.report import speed_text
-from ..analysis.suites import SUITES, parse_products
 from ..codegen.config import Config
 from ..errors import UnsupportedError
 from ..host.process import postponed
@@ -29,12 +28,14 @@ from ..tuning.results import check_destination, save_result, unsaved_text
 from ..tuning.search import families_for, search_space, suits
 from ..tuning.session import Progress
 from .options import (
+    SUITES,
     command,
     device_option,
     dtype_option,
     file_option,
     open_console,
     open_queue,
+    parse_products,
     parsed,
     precision_option,
 )

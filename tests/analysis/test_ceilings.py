@@ -9,10 +9,16 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm.analysis import ceilings, ceilings_kernels
-from pyclgemm.analysis.ceilings import Ceilings, ceilings_of, measure_ceilings
-from pyclgemm.analysis.ceilings_kernels import GLOBAL_LOADS, pass_over, passes_of_groups
-from pyclgemm.measure.bench import PACES, Pace
+from pyclgemm.analysis import ceilings
+from pyclgemm.analysis.ceilings import (
+    GLOBAL_LOADS,
+    Ceilings,
+    ceilings_of,
+    measure_ceilings,
+    pass_over,
+    passes_of_groups,
+)
+from pyclgemm.measure.bench import PACES, Pace, Timing
 from tests.support.facts import cpu, gpu
 
 H100 = gpu(max_allocation_bytes=2**34)
@@ -39,15 +45,15 @@ def shown_traits(request, traits):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_arithmetic_does_every_multiply_add(queue, shown_traits, dtype, require):
     require(dtype, "F16_F16_F16" if dtype == "float16" else None)
-    work, flops = ceilings_kernels.arithmetic_work(queue, shown_traits, dtype)
+    work = ceilings.arithmetic_work(queue, shown_traits, dtype)
     out = result_of(queue, work, 1)
-    lanes = flops // (2 * ceilings_kernels.CHAINS * ceilings_kernels.STEPS * len(out))
+    lanes = work.amount // (2 * ceilings.CHAINS * ceilings.STEPS * len(out))
     assert lanes == min(16, max(1, shown_traits.vector_bytes // np.dtype(dtype).itemsize))
     item = np.arange(len(out))
     total = np.zeros(len(out))
-    for chain in range(ceilings_kernels.CHAINS):
+    for chain in range(ceilings.CHAINS):
         value = 0.25 * (item % 7) + 0.5 * (chain + 1)
-        for _ in range(ceilings_kernels.STEPS):
+        for _ in range(ceilings.STEPS):
             value = -0.75 * value + 1.5
         total += lanes * value
     np.testing.assert_allclose(out, total, rtol=2e-2 if dtype == "float16" else 1e-5)
@@ -97,7 +103,7 @@ def numbers(queue, size):
 def test_the_kernel_reads_what_a_pass_says(queue, shown_traits):
     walk = pass_over(shown_traits, 2**21)
     total, buffer = numbers(queue, 2**21)
-    work = ceilings_kernels.global_work(queue, shown_traits, buffer, walk)
+    work = ceilings.global_work(queue, shown_traits, buffer, walk)
     assert result_of(queue, work, 1).sum() == total
 
 
@@ -105,7 +111,7 @@ def test_the_kernel_reads_all_in_each_group(queue, traits):
     shown = as_gpu(traits)
     walk = passes_of_groups(shown, 2**18)
     total, buffer = numbers(queue, 2**18)
-    work = ceilings_kernels.global_work(queue, shown, buffer, walk)
+    work = ceilings.global_work(queue, shown, buffer, walk)
     out = result_of(queue, work, 1).reshape(walk.groups, walk.items)
     assert (out.sum(axis=1) == total).all()
 
@@ -115,8 +121,8 @@ def test_the_kernel_reads_all_in_each_group(queue, traits):
 def test_only_nvidia_reads_past_the_first_level_cache(vendor, cached):
     traits = replace(H100, vendor=vendor)
     walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
-    with patch.object(ceilings_kernels, "Work") as work:
-        ceilings_kernels.global_work(None, traits, None, walk)
+    with patch.object(ceilings, "Work") as work:
+        ceilings.global_work(None, traits, None, walk)
     past = vendor == "nvidia" and cached
     text = work.call_args.args[1].text
     assert text.count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
@@ -126,8 +132,9 @@ def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, 
     """More rounds in a launch would read again what the groups that are running have cached."""
     walk = pass_over(shown_traits, 2**21)
     launch = Mock(side_effect=cl.enqueue_nd_range_kernel)
-    monkeypatch.setattr(ceilings_kernels.cl, "enqueue_nd_range_kernel", launch)
-    monkeypatch.setattr(ceilings, "_best_rate", lambda work: work.enqueue(16) or 100.0)
+    monkeypatch.setattr(ceilings.cl, "enqueue_nd_range_kernel", launch)
+    timing = Timing(16, (0.01,))
+    monkeypatch.setattr(ceilings, "_time", lambda work: work.enqueue(16) or timing)
     assert ceilings._global_memory(queue, shown_traits, walk) == 2**21 * 100.0 / 1e9
     assert launch.call_count == 16
 
@@ -146,14 +153,14 @@ def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
 
 def test_local_memory_is_read_as_often_as_counted(queue, traits):
     shown = as_gpu(traits)
-    work, bytes_per_round = ceilings_kernels.local_work(queue, shown)
+    work = ceilings.local_work(queue, shown)
     out = result_of(queue, work, 3)
-    items = ceilings_kernels.items_and_groups(shown)[0]
-    loads, repeats = ceilings_kernels.LOCAL_LOADS, ceilings_kernels.LOCAL_REPEATS
+    items = ceilings.items_and_groups(shown)[0]
+    loads, repeats = ceilings.LOCAL_LOADS, ceilings.LOCAL_REPEATS
     positions = (np.arange(items)[:, None] + np.arange(3 * repeats)) % items
     wanted = 4 * sum((positions + load).sum(axis=1) for load in range(loads))
     assert (out.reshape(-1, items) == wanted).all()
-    assert bytes_per_round == 16 * loads * repeats * len(out)
+    assert work.amount == 16 * loads * repeats * len(out)
 
 
 def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch):

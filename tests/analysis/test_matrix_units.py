@@ -13,7 +13,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm import WgmmaConfig
-from pyclgemm.analysis import ceilings_kernels
+from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ab import Comparison
 from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
@@ -228,15 +228,15 @@ def test_advice_names_parameters_of_the_family(limit, seconds, wanted, others):
 @pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
 def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, require):
     require("float64")
-    monkeypatch.setattr(ceilings_kernels, "UNIT_CHAINS", 3)
-    monkeypatch.setattr(ceilings_kernels, "UNIT_STEPS", 2)
+    monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
+    monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
     unit = next(one for one in units_of(H100, matrix_unit) if one.operand == operand)
-    source = ceilings_kernels.unit_source(unit, 32)
+    source = ceilings.unit_source(unit, 32)
     # In the place of the instruction, one that adds 1 to each of its results.
     add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
     text, count = re.subn(r"asm\(.*?\);", add, source.text, flags=re.DOTALL)
     assert count == 1
-    work = ceilings_kernels.Work(queue, replace(source, text=text), 1)
+    work = ceilings.Work(queue, replace(source, text=text), 1, 0)
     work.enqueue(5)
     out = np.empty(32, np.float32)
     cl.enqueue_copy(queue, out, work.out)
@@ -252,8 +252,8 @@ def test_every_unit_has_a_ceiling(architecture):
     wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
     assert {unit.operand for unit in found} == wanted
     for unit in found:
-        text = ceilings_kernels.unit_source(unit, 256).text
-        calls = ceilings_kernels.UNIT_CHAINS * ceilings_kernels.UNIT_STEPS
+        text = ceilings.unit_source(unit, 256).text
+        calls = ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
         # Beside its definition.
         assert text.count("multiply_accumulate(") == calls + 1
         assert text.count(unit.instruction.partition("(")[0]) == 1
@@ -264,7 +264,7 @@ def test_warpgroup_units_have_ceilings_behind_the_mark():
     assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
     assert not units_of(typical_traits("sm_80"), wgmma_unit)
     for unit in found:
-        source = ceilings_kernels.warpgroup_source(unit)
+        source = ceilings.warpgroup_source(unit)
         assert source.target == "sm_90a" and source.local_size == (256,)
         # No instruction that the compiler does not know is left without the mark.
         assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4

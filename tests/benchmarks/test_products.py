@@ -12,7 +12,7 @@ from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.operands import make_operands
 from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases, unseen_cases
-from pyclgemm.analysis.suites import SUITES as TUNED
+from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.errors import PyclgemmError
 from tests.support.benchmark_fakes import FLOAT32, KINDS, call_once, make_float32
 

@@ -5,10 +5,16 @@ import math
 
 import pytest
 
-from pyclgemm.analysis.suites import SUITES, parse_products, parse_suite
+from pyclgemm.cli.options import SUITES, parse_products, parse_suite
 from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.features import features_of
+
+SQUARES = [shape.sizes for shape in SUITES["square"]]
+
+
+def sizes_of(text):
+    return [shape.sizes for shape in parse_suite(text)]
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
@@ -50,13 +56,13 @@ def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
     ("text", "shapes"),
     [
         ("3x2x1, 5x6x7 ,,3x2x1", [(3, 2, 1), (5, 6, 7)]),
-        ("8x8x8,square", [(8, 8, 8), *parse_suite("square")]),
-        ("256x256x256,square", parse_suite("square")),
+        ("8x8x8,square", [(8, 8, 8), *SQUARES]),
+        ("256x256x256,square", SQUARES),
         (shape_text((7, 8, 9)), [(7, 8, 9)]),
     ],
 )
 def test_parts_are_joined_in_order_and_doubles_fall_out(text, shapes):
-    assert parse_suite(text) == shapes
+    assert sizes_of(text) == shapes
 
 
 def test_layouts_and_padding_tell_products_apart():
@@ -69,9 +75,9 @@ def test_layouts_and_padding_tell_products_apart():
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "shapes.txt"
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
-    expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *parse_suite("square")]
-    assert parse_suite(str(path)) == expected
-    assert parse_suite(f"9x9x9,{path}") == [(9, 9, 9), *expected]
+    expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *SQUARES]
+    assert sizes_of(str(path)) == expected
+    assert sizes_of(f"9x9x9,{path}") == [(9, 9, 9), *expected]
 
 
 @pytest.mark.parametrize("text", ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"])
