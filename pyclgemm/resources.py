@@ -1,7 +1,7 @@
 """Find what ships with the library: its version, and folders of kernel templates and databases.
 
-In an installed wheel the folders are packages inside `pyclgemm`. In a source tree they stand beside it,
-and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
+In an installed wheel the folders are packages inside `pyclgemm`. In a source tree they stand beside
+it, and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
 checkout nor in every kind of editable install, so this module uses plain paths.
 """
 
