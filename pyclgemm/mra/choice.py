@@ -14,7 +14,7 @@ import numpy as np
 from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
-from ..problem.matrix import MAX_ALIGNMENT, strides_and_offset
+from ..problem.matrix import MAX_ALIGNMENT, Matrix, strides_and_offset
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
 
@@ -34,15 +34,6 @@ MOST_EXTENT = 32
 
 
 @dataclass(frozen=True)
-class TensorLayout:
-    """The features of a stack of tensors on which a kernel's source depends."""
-
-    is_contiguous: bool  # tensors follow one another in C order, so strides are constants
-    has_rows: bool  # neighbours along the last dimension are neighbours in memory
-    alignment: int  # every row starts at a multiple of it, in elements: a power of two, up to 16
-
-
-@dataclass(frozen=True)
 class TensorStack:
     """Cubic tensors in a buffer. Strides and offset are in elements and may be negative."""
 
@@ -51,18 +42,31 @@ class TensorStack:
     strides: tuple[int, int, int, int]  # from a tensor to the next, and along the dimensions
     offset: int = 0  # from the start of the buffer to the first element
 
+    # On these features, and not on the strides themselves, depends a kernel's source.
+
     @property
-    def layout(self) -> TensorLayout:
-        """The features on which a kernel's source depends."""
-        k = self.extent
-        *outer, last = self.strides
-        alignment = math.gcd(MAX_ALIGNMENT, self.offset, *outer)
-        return TensorLayout(self.strides == (k**3, k * k, k, 1), last == 1, alignment)
+    def is_contiguous(self) -> bool:
+        """Whether tensors follow one another in C order, so that strides are constants."""
+        return self.strides == _contiguous_strides(self.extent)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether neighbours along the last dimension are neighbours in memory."""
+        return self.strides[3] == 1
+
+    @property
+    def alignment(self) -> int:
+        """Every row starts at a multiple of it, in elements: a power of two, up to 16."""
+        return math.gcd(MAX_ALIGNMENT, self.offset, *self.strides[:3])
+
+
+def _contiguous_strides(extent: int) -> tuple[int, int, int, int]:
+    return extent**3, extent**2, extent, 1
 
 
 def contiguous_stack(count: int, extent: int) -> TensorStack:
     """Tensors that follow one another in C order from the start of a buffer."""
-    return TensorStack(count, extent, (extent**3, extent**2, extent, 1))
+    return TensorStack(count, extent, _contiguous_strides(extent))
 
 
 def stack_of(name: str, array: Any) -> TensorStack:
@@ -112,14 +116,13 @@ def check_writable(stack: TensorStack) -> None:
 
 
 @dataclass(frozen=True)
-class TransformProblem:
-    """A stack of tensors to transform."""
+class Transform:
+    """Tensors, matrix and result of a transform, and how they lie in memory."""
 
-    count: int
-    extent: int  # K, of each dimension of a tensor and of the matrix
+    tensors: TensorStack
+    matrix: Matrix  # K x K
+    out: TensorStack
     dtype: str  # NumPy name of the element type
-    tensors: TensorLayout
-    out: TensorLayout
 
     @property
     def element_bytes(self) -> int:
@@ -149,84 +152,84 @@ def check_level(level: Any) -> None:
 
 
 def choose_transform(
-    problem: TransformProblem, traits: DeviceTraits, level: str | None = None
+    transform: Transform, traits: DeviceTraits, level: str | None = None
 ) -> TransformChoice:
     """Choose the kernels of a transform, of a `level` or, for None, of the fastest level known."""
     check_level(level)
-    if problem.dtype == "float64" and not traits.float64:
+    if transform.dtype == "float64" and not traits.float64:
         raise UnsupportedError(
             f"tensors are float64; {traits.name!r} has no float64 arithmetic, float32 is wanted"
         )
     if level is None:
-        return _fastest(problem, traits)
+        return _fastest(transform, traits)
     if level == "L4":
-        return _by_units(problem, traits, "asked for")
+        return _by_units(transform, traits, "asked for")
     if level == "L5":
-        return _fused(problem, traits)
+        return _fused(transform, traits)
     if level == "L6":
-        _check_kronecker(problem, traits)
+        _check_kronecker(transform, traits)
     technique = {"L1": "column", "L2": "staged column", "L3": "row", "L6": "kronecker"}[level]
     return TransformChoice(level, technique, "asked for")
 
 
-def _fastest(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice:
+def _fastest(transform: Transform, traits: DeviceTraits) -> TransformChoice:
     """Take L5, or L4 where that moves fewer bytes."""
     try:
-        fused = _fused(problem, traits)
+        fused = _fused(transform, traits)
     except UnsupportedError as error:
-        return _by_units(problem, traits, str(error))
+        return _by_units(transform, traits, str(error))
     assert fused.config is not None
     # Each part reads the whole tensor: up to three move fewer bytes than three launches.
-    if fused.config.PARTS > 3:
-        return _by_units(
-            problem, traits, f"in one launch, {fused.config.PARTS} work-groups would read a tensor"
-        )
+    if (parts := fused.config.PARTS) > 3:
+        reason = f"in one launch, {parts} work-groups would read a tensor"
+        return _by_units(transform, traits, reason)
     return replace(fused, reason="the fastest level known")
 
 
-def _unit(problem: TransformProblem, traits: DeviceTraits) -> MatrixUnit | None:
+def _unit(transform: Transform, traits: DeviceTraits) -> MatrixUnit | None:
     """The matrix unit for float64 with the smallest depth, which wastes least of a small K."""
-    if problem.dtype != "float64":
+    if transform.dtype != "float64":
         return None
     unit = matrix_unit(resolve_precision(None, "float64"), traits)
     return nvidia_double_unit(8, 4) if unit and traits.vendor == "nvidia" else unit
 
 
-def _by_units(problem: TransformProblem, traits: DeviceTraits, reason: str) -> TransformChoice:
-    unit = _unit(problem, traits)
+def _by_units(transform: Transform, traits: DeviceTraits, reason: str) -> TransformChoice:
+    unit = _unit(transform, traits)
     if unit is None:
-        lacking = f"{traits.name!r} has no matrix units for {problem.dtype}: as L3"
+        lacking = f"{traits.name!r} has no matrix units for {transform.dtype}: as L3"
         return TransformChoice("L4", "row", f"{reason}; {lacking}")
     return TransformChoice("L4", "unit row", reason, unit=unit)
 
 
-def _fused(problem: TransformProblem, traits: DeviceTraits) -> TransformChoice:
-    k, size = problem.extent, problem.element_bytes
-    if traits.vendor == "nvidia" and _unit(problem, traits) is not None:
-        by_units = fused_unit_config(k, problem.count, traits)
+def _fused(transform: Transform, traits: DeviceTraits) -> TransformChoice:
+    count, k, size = transform.tensors.count, transform.tensors.extent, transform.element_bytes
+    if traits.vendor == "nvidia" and _unit(transform, traits) is not None:
+        by_units = fused_unit_config(k, count, traits)
         if by_units is not None:
             unit = nvidia_double_unit(by_units.UNIT_M, by_units.UNIT_K)
             return TransformChoice("L5", "fused unit", "asked for", by_units, unit)
-    config = fused_config(k, problem.count, size, traits)
+    config = fused_config(k, count, size, traits)
     if config is None:
         raise UnsupportedError(
-            f"level is 'L5', and K = {k} in {problem.dtype} needs more than the "
+            f"level is 'L5', and K = {k} in {transform.dtype} needs more than the "
             f"{traits.local_memory_bytes} bytes of local memory of {traits.name!r}"
         )
     return TransformChoice("L5", "fused", "asked for", config)
 
 
-def _check_kronecker(problem: TransformProblem, traits: DeviceTraits) -> None:
-    rows = problem.extent**3
-    wanted = rows**2 * problem.element_bytes
+def _check_kronecker(transform: Transform, traits: DeviceTraits) -> None:
+    k = transform.tensors.extent
+    rows = k**3
+    wanted = rows**2 * transform.element_bytes
     if wanted > traits.max_allocation_bytes:
         raise UnsupportedError(
-            f"level is 'L6' and K is {problem.extent}: its matrix of {rows} x {rows} elements "
+            f"level is 'L6' and K is {k}: its matrix of {rows} x {rows} elements "
             f"takes {wanted / 1e9:.3g} GB; {traits.name!r} allocates at most "
             f"{traits.max_allocation_bytes / 1e9:.3g} GB at once"
         )
-    for name, layout in (("tensors", problem.tensors), ("out", problem.out)):
-        if not layout.is_contiguous:
+    for name, stack in (("tensors", transform.tensors), ("out", transform.out)):
+        if not stack.is_contiguous:
             raise UnsupportedError(
                 f"level is 'L6' and {name} is not contiguous: only tensors that lie one behind the "
                 "other, in C order, are rows of a matrix"

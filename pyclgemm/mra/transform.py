@@ -38,6 +38,7 @@ from ..runtime.queue_state import queue_state
 from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import (
     TensorStack,
+    Transform,
     TransformChoice,
     check_level,
     check_tensor_dtype,
@@ -46,7 +47,7 @@ from .choice import (
     contiguous_stack,
     stack_of,
 )
-from .codegen import Transform, make_kronecker_schedule, make_schedule
+from .codegen import make_kronecker_schedule, make_schedule
 
 OPERANDS = (
     Operand("tensors", "tensors"),
@@ -95,12 +96,8 @@ class TransformPlan:
             that keeps the alignment.
         out : pyopencl.array.Array, optional
             The destination; None allocates one.
-        wait_for : sequence of pyopencl.Event, optional
-            Waited for before anything runs, beside the arrays' own events.
-        return_event : bool
-            Whether to return ``(out, event)``.
-        add_event : bool
-            As for `GemmPlan`: False makes no event on an in-order queue, which is faster.
+        wait_for, return_event, add_event
+            As for `GemmPlan`.
 
         Raises
         ------
@@ -152,7 +149,7 @@ def plan_transform3d(
     """
     check_queue(queue)
     transform = describe_transform(tensors, matrix, out)
-    choice = choose_transform(transform.problem, traits_of(queue.device), level)
+    choice = choose_transform(transform, traits_of(queue.device), level)
     if out is None:
         strides = tuple(tensors.dtype.itemsize * stride for stride in transform.out.strides)
         out = View(tensors.shape, strides, tensors.dtype, offset=0)
@@ -227,7 +224,7 @@ def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
     """The kernels read an array at offsets that are multiples of it, in elements."""
     if choice.technique == "kronecker":  # of tensors, which are the rows of a matrix
         return math.gcd(MAX_ALIGNMENT, stack.offset, stack.strides[0])
-    return stack.layout.alignment
+    return stack.alignment
 
 
 def _as_rows(stack: TensorStack, dtype: np.dtype[Any]) -> View:
@@ -270,12 +267,8 @@ def transform3d(
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, of the shape and element type of `tensors`, any strides. None allocates one,
         in C order, with `allocator`. It must not share memory with `tensors` or `matrix`.
-    allocator : callable, optional
-        As for `pyopencl.array.empty`.
-    wait_for : sequence of pyopencl.Event, optional
-        Events to wait for first.
-    return_event : bool
-        Whether to return ``(out, event)``.
+    allocator, wait_for, return_event
+        As for `gemm`.
 
     Returns
     -------
@@ -328,7 +321,7 @@ def transform3d(
     sequence = kept.get(key)
     if sequence is None:
         transform = describe_transform(tensors, matrix, out)
-        choice = choose_transform(transform.problem, traits_of(queue.device), level)
+        choice = choose_transform(transform, traits_of(queue.device), level)
         sequence = build_transform(queue, transform, choice)
         kept.keep(key, sequence)
     if out is None:

@@ -16,12 +16,11 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
 from pyclgemm.mra.choice import (
+    Transform,
     TransformChoice,
-    TransformProblem,
     choose_transform,
     contiguous_stack,
 )
-from pyclgemm.mra.codegen import Transform
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
 from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.problem.matrix import Matrix
@@ -193,13 +192,12 @@ def test_transforms(level, count, k, dtype):
     rng = np.random.default_rng(0)
     tensors, matrix = (random_array(rng, shape, dtype) for shape in ((count, k, k, k), (k, k)))
     stack = contiguous_stack(count, k)
+    transform = Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
     if level == "parts":
         parts = FusedConfig(VW=4 if dtype == "float32" else 2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
         choice = TransformChoice("L5", "fused", "", parts)
     else:
-        problem = TransformProblem(count, k, dtype, stack.layout, stack.layout)
-        choice = choose_transform(problem, GPU, level)
-    transform = Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
+        choice = choose_transform(transform, GPU, level)
     schedule = make_transform_schedule(transform, choice, GPU)
     buffers = {"tensors": tensors.ravel(), "matrix": matrix.ravel()}
     buffers["out"] = np.full(tensors.size, np.nan, dtype)

@@ -11,9 +11,10 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
 from pyclgemm.mra import choice as mra
 from pyclgemm.mra import fused
-from pyclgemm.mra.choice import TensorStack, TransformChoice, TransformProblem, choose_transform
+from pyclgemm.mra.choice import TensorStack, Transform, TransformChoice, choose_transform
 from pyclgemm.mra.codegen import generate_fused
 from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig
+from pyclgemm.problem.matrix import Matrix
 from tests.support.facts import cpu, gpu
 
 H100 = typical_traits("sm_90")
@@ -24,8 +25,8 @@ ARCHITECTURES = (
 
 
 def problem(k, dtype="float64", count=2048):
-    layout = mra.contiguous_stack(count, k).layout
-    return TransformProblem(count, k, dtype, layout, layout)
+    stack = mra.contiguous_stack(count, k)
+    return Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -179,8 +180,9 @@ def test_a_cpu_has_no_padding():
 @pytest.mark.parametrize("alignment", [1, 2])
 @pytest.mark.parametrize("config", [FusedConfig(2, 1, 1, 32, 1), None], ids=["fused", "units"])
 def test_global_memory_is_accessed_by_vectors_only_where_they_are_aligned(config, alignment):
-    layout = replace(mra.contiguous_stack(9, 8).layout, alignment=alignment)
-    one = TransformProblem(9, 8, "float64", layout, layout)
+    stack = replace(mra.contiguous_stack(9, 8), offset=alignment)
+    one = replace(problem(8), tensors=stack, out=stack)
+    assert stack.alignment == alignment
     choice = TransformChoice("L5", "fused", "", config) if config else choose_transform(one, H100)
     text = generate_fused(one, choice, H100).text
     assert ("__global double2 *" in text) == (alignment == 2)
@@ -191,8 +193,8 @@ def test_contiguous_tensors_are_known_as_such():
     assert mra.stack_of("tensors", array) == mra.contiguous_stack(5, 3)
     last = array[::2][:1]  # no second one
     for one in (array, array[3:4], last, array[:0].transpose(0, 3, 2, 1)):
-        assert mra.stack_of("tensors", one).layout.is_contiguous
-    assert not mra.stack_of("tensors", array[::2]).layout.is_contiguous
+        assert mra.stack_of("tensors", one).is_contiguous
+    assert not mra.stack_of("tensors", array[::2]).is_contiguous
 
 
 @pytest.mark.parametrize(
@@ -204,8 +206,8 @@ def test_contiguous_tensors_are_known_as_such():
     ],
 )  # fmt: skip
 def test_rows_and_their_alignment(strides, offset, has_rows, alignment):
-    layout = TensorStack(3, 8, strides, offset).layout
-    assert (layout.has_rows, layout.alignment) == (has_rows, alignment)
+    stack = TensorStack(3, 8, strides, offset)
+    assert (stack.has_rows, stack.alignment) == (has_rows, alignment)
 
 
 def test_destinations_that_can_be_written():

@@ -9,12 +9,12 @@ import pytest
 
 from pyclgemm.codegen.matrix_units import nvidia_double_unit
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.mra import choice as choice_module
 from pyclgemm.mra import codegen
-from pyclgemm.mra.choice import TransformChoice, choose_transform, contiguous_stack
+from pyclgemm.mra.choice import Transform, TransformChoice, choose_transform, contiguous_stack
 from pyclgemm.mra.codegen import make_schedule
 from pyclgemm.mra.fused import FusedUnitConfig
 from pyclgemm.mra.transform import OPERANDS, describe_transform
+from pyclgemm.problem.matrix import Matrix
 from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support import nvidia_compile
@@ -45,7 +45,7 @@ def check(queue, monkeypatch, architecture, shape, config=None, *, strided=False
     strides = np.array([k**3, k * k, k, 1]) * (2 if strided else 1)
     out = GuardedArray(queue, host[0].shape, "float64", tuple(map(int, strides)))
     transform = describe_transform(tensors, matrix, out.array)
-    choice = choose_transform(transform.problem, typical_traits(architecture), "L4")
+    choice = choose_transform(transform, typical_traits(architecture), "L4")
     if config is not None:
         unit = nvidia_double_unit(config.UNIT_M, config.UNIT_K)
         choice = TransformChoice("L5", "fused unit", "", config, unit)
@@ -88,9 +88,9 @@ def test_nvidias_assembler_spills_nothing(k, dtype, tmp_path):
     if missing := nvidia_compile.missing():
         pytest.skip(missing)
     traits = typical_traits("sm_90")
-    layout = contiguous_stack(2048, k).layout
-    problem = choice_module.TransformProblem(2048, k, dtype, layout, layout)
-    source = codegen.generate_fused(problem, choose_transform(problem, traits), traits)
+    stack = contiguous_stack(2048, k)
+    transform = Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
+    source = codegen.generate_fused(transform, choose_transform(transform, traits), traits)
     assembled = nvidia_compile.assemble(source, tmp_path)
     assert assembled.spilled == 0
     # Two groups at least run side by side.
