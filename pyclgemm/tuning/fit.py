@@ -1,13 +1,14 @@
 """Coefficients of predicted times, fitted to measured ones.
 
 Non-linear least squares (`scipy.optimize.least_squares`) of the logarithm of predicted over
-measured times, family by family. A few wrong times do not pull it far (`soft_l1`), and a
-coefficient about which the times say nothing stays as the family assumes it.
+measured times, family by family. A few wrong times do not pull it far (`soft_l1`). A coefficient
+stays as the family assumes it if the times tell nothing of it, or those of one configuration alone
+do, which may have faults of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..codegen.config import Config
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
-from ..families.cost import Coefficients, Work, WorkTable
+from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import family_of, problem_on
 from ..problem.problem import GemmProblem
 
@@ -36,6 +37,14 @@ _INTERVAL = 5e-6
 
 #: Times of a family from which on its coefficients are fitted.
 _FEWEST = 8
+#: Configurations that must tell of a coefficient; one tells of it where a time is so much longer,
+#: as a logarithm, if the coefficient is twice as large.
+_SEVERAL, _TELLING = 2, 0.05
+#: Times of one configuration are wrong together: with fewer configurations than this, what is
+#: assumed counts more.
+_MANY_CONFIGS = 16
+#: Parts into which the configurations of a family are divided, each of which is left out once.
+_FOLDS = 3
 
 
 @dataclass(frozen=True)
@@ -64,51 +73,119 @@ def fit_coefficients(
     Samples are of one element type and arithmetic; `ceilings` are those by which times are to be
     predicted. `ImportError` says that SciPy is missing, which the extra ``tune`` has.
     """
-    by_family: dict[str, list[tuple[Sample, Work]]] = {}
+    return {
+        family: times.fit()
+        for family, times in _by_family(samples, traits, ceilings).items()
+        if len(times.configs) >= _FEWEST
+    }
+
+
+def errors_of_unseen(
+    samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
+) -> dict[str, float]:
+    """How wrong fitted coefficients are about configurations to which they were not fitted.
+
+    By family: the mean of the logarithm of predicted over measured times, without its sign.
+    Infinite where there is one configuration alone.
+    """
+    return {
+        family: times.error_of_unseen()
+        for family, times in _by_family(samples, traits, ceilings).items()
+    }
+
+
+def _by_family(
+    samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
+) -> dict[str, _Times]:
+    found: dict[str, list[tuple[Sample, Work]]] = {}
     for sample in samples:
         problem = problem_on(sample.problem, traits)
         work = family_of(sample.config).work(sample.config, problem, traits, ceilings)
         if work is not None:
-            by_family.setdefault(sample.config.family, []).append((sample, work))
-    return {
-        family: _fit(measured, traits)
-        for family, measured in by_family.items()
-        if len(measured) >= _FEWEST
-    }
+            found.setdefault(sample.config.family, []).append((sample, work))
+    return {family: _Times(measured, traits) for family, measured in found.items()}
 
 
-def _fit(measured: list[tuple[Sample, Work]], traits: DeviceTraits) -> Fit:
-    from scipy.optimize import least_squares
+class _Times:
+    """The times of a family."""
 
-    assumed = family_of(measured[0][0].config).coefficients
-    table = WorkTable(
-        [work for _, work in measured], [assumed] * len(measured), traits.compute_units
-    )
-    problems = [problem_on(sample.problem, traits) for sample, _ in measured]
-    sizes = np.array([(one.m, one.n, one.k, max(1, one.products)) for one in problems], float).T
-    times = np.array([sample.seconds for sample, _ in measured])
-    start = np.log([*(getattr(assumed, name) for name in _NAMES), _INTERVAL])
+    def __init__(self, measured: Sequence[tuple[Sample, Work]], traits: DeviceTraits) -> None:
+        self._measured, self._traits = measured, traits
+        self.configs = [sample.config for sample, _ in measured]
+        problems = [problem_on(sample.problem, traits) for sample, _ in measured]
+        sizes = [(one.m, one.n, one.k, max(1, one.products)) for one in problems]
+        self._sizes = np.array(sizes, float).T
+        self._seconds = np.array([sample.seconds for sample, _ in measured])
+        assumed = family_of(self.configs[0]).coefficients
+        self._table = WorkTable(
+            [work for _, work in measured], [assumed] * len(measured), traits.compute_units
+        )
+        self._assumed = np.log([*(getattr(assumed, name) for name in _NAMES), _INTERVAL])
 
-    def predicted(logarithms: np.ndarray) -> np.ndarray:
+    def fit(self) -> Fit:
+        """Fit the coefficients."""
+        found = self._fitted()
+        coefficients = Coefficients(**dict(zip(_NAMES, np.exp(found), strict=False)))
+        error = float(np.median(np.abs(self._missed(found))))
+        return Fit(coefficients, len(self.configs), error)
+
+    def error_of_unseen(self) -> float:
+        """As `errors_of_unseen`."""
+        configs = list(dict.fromkeys(self.configs))
+        if len(configs) == 1:
+            return np.inf
+        missed = []
+        for fold in range(min(_FOLDS, len(configs))):
+            left_out = set(configs[fold::_FOLDS])
+            seen, unseen = (
+                [one for one in self._measured if (one[0].config in left_out) == is_left_out]
+                for is_left_out in (False, True)
+            )
+            found = _Times(seen, self._traits)._fitted()
+            missed.append(_Times(unseen, self._traits)._missed(found))
+        return float(np.abs(np.concatenate(missed)).mean())
+
+    def _missed(self, logarithms: Column) -> Column:
+        """The logarithms of predicted over measured times."""
         *values, interval = np.exp(logarithms)
-        table.coefficients.update(zip(_NAMES, values, strict=True))
-        total: np.ndarray = (table.seconds(*sizes) ** _HOST + interval**_HOST) ** (1 / _HOST)
-        return total
+        self._table.coefficients.update(zip(_NAMES, values, strict=True))
+        total = (self._table.seconds(*self._sizes) ** _HOST + interval**_HOST) ** (1 / _HOST)
+        missed: Column = np.log(total / self._seconds)
+        return missed
 
-    def residuals(logarithms: np.ndarray) -> np.ndarray:
-        missed = np.log(predicted(logarithms) / times)
-        return np.concatenate([missed, _ASSUMED * (logarithms - start)])
+    def _told(self) -> list[int]:
+        """What several configurations tell of, by number; the seconds between launches are last."""
+        assumed = self._missed(self._assumed)
+        told = []
+        for number in range(len(_NAMES)):
+            doubled = self._assumed.copy()
+            doubled[number] += np.log(2)
+            telling = np.flatnonzero(np.abs(self._missed(doubled) - assumed) > _TELLING)
+            if len({self.configs[index] for index in telling}) >= _SEVERAL:
+                told.append(number)
+        return [*told, len(_NAMES)]
 
-    lowest = start - _FARTHEST
-    for name, least in _LEAST.items():
-        lowest[_NAMES.index(name)] = np.log(least)
-    found = least_squares(
-        residuals,
-        np.maximum(start, lowest + 1e-6),
-        loss="soft_l1",
-        f_scale=_LARGE_ERROR,
-        bounds=(lowest, start + _FARTHEST),
-    )
-    values = dict(zip(_NAMES, np.exp(found.x), strict=False))
-    error = float(np.median(np.abs(np.log(predicted(found.x) / times))))
-    return Fit(Coefficients(**values), len(measured), error)
+    def _fitted(self) -> Column:
+        """The logarithms of the coefficients, and of the seconds between launches."""
+        from scipy.optimize import least_squares
+
+        told, start = self._told(), self._assumed
+        weight = _ASSUMED * max(1.0, _MANY_CONFIGS / len(set(self.configs))) ** 0.5
+
+        def residuals(some: Column) -> Column:
+            logarithms = start.copy()
+            logarithms[told] = some
+            return np.concatenate([self._missed(logarithms), weight * (some - start[told])])
+
+        lowest = start - _FARTHEST
+        for name, least in _LEAST.items():
+            lowest[_NAMES.index(name)] = np.log(least)
+        found = start.copy()
+        found[told] = least_squares(
+            residuals,
+            np.maximum(start, lowest + 1e-6)[told],
+            loss="soft_l1",
+            f_scale=_LARGE_ERROR,
+            bounds=(lowest[told], (start + _FARTHEST)[told]),
+        ).x
+        return found

@@ -11,7 +11,7 @@ from pyclgemm.families.cost import Coefficients, WorkTable
 from pyclgemm.families.registry import FAMILIES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from pyclgemm.tuning.fit import Sample, fit_coefficients
+from pyclgemm.tuning.fit import Sample, errors_of_unseen, fit_coefficients
 from tests.support.facts import cpu
 
 pytest.importorskip("scipy")
@@ -99,6 +99,45 @@ def test_what_times_say_nothing_about_stays_as_it_is_assumed():
     assumed = FAMILIES["direct"].coefficients
     for name in ("split", "join", "pack_launch", "packing", "descriptors"):
         assert getattr(found, name) == pytest.approx(getattr(assumed, name), rel=1e-3)
+
+
+def test_one_configuration_alone_moves_no_coefficient():
+    rng, assumed = np.random.default_rng(7), FAMILIES["direct"].coefficients
+    cases = list(products(rng, 40))
+    alone = [(problem, cases[0][1]) for problem, _ in cases]
+    found = fitted(alone, predicted(alone, TRUE)).coefficients
+    assert astuple(found) == pytest.approx(astuple(assumed))
+    # Of stream-K's coefficients one configuration tells, of the others all do.
+    plain = [case for case in cases if not case[1].tiles.FILL]
+    one = next(config for _, config in cases if config.tiles.FILL)
+    mixed = plain + [(problem, one) for problem, _ in plain[:9]]
+    found = fitted(mixed, predicted(mixed, replace(TRUE, join=5.0, split=90e-6))).coefficients
+    assert (found.join, found.split) == pytest.approx((assumed.join, assumed.split))
+    assert found.multiply > 1.2 * assumed.multiply
+
+
+@pytest.mark.parametrize(("spread", "is_better"), [(0.0, True), (0.8, False)])
+def test_the_error_about_unseen_configurations_tells_whether_a_fit_is_worth_having(
+    spread, is_better
+):
+    """Times that follow from coefficients, and such that each configuration has its own factor."""
+    rng, wins = np.random.default_rng(8), 0
+    for _ in range(5):
+        cases = list(products(rng, 24))
+        factors = {config: np.exp(spread * rng.standard_normal()) for _, config in cases}
+        times = predicted(cases, FAMILIES["direct"].coefficients if spread else TRUE)
+        times = times * [factors[config] for _, config in cases]
+        samples = [Sample(*case, float(time)) for case, time in zip(cases, times, strict=True)]
+        today = predicted(cases, FAMILIES["direct"].coefficients)
+        unseen = errors_of_unseen(samples, TRAITS, CEILINGS)["direct"]
+        wins += unseen < np.abs(np.log(today / times)).mean()
+    assert wins == 5 if is_better else wins <= 2
+
+
+def test_nothing_is_known_of_unseen_configurations_after_one():
+    problem, config = next(products(np.random.default_rng(9), 1))
+    samples = [Sample(problem, config, 1e-3)] * 9
+    assert errors_of_unseen(samples, TRAITS, CEILINGS) == {"direct": np.inf}
 
 
 def test_few_times_move_nothing_far():
