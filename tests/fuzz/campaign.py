@@ -1,5 +1,6 @@
 """What every campaign of the fuzzer offers: cases by seed, a run, and simpler cases."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -44,18 +45,22 @@ def load(where: str) -> Any:
     return getattr(import_module(module), name)()
 
 
-def simpler(case: Case, changes: Any = (), *, sizes: Any = (), lists: Any = ()):
-    """The case with one item of a list alone or left out, with one change, or a smaller size."""
+def simpler(case: Case, plain: Case, lists: Any = ()) -> Iterator[Case]:
+    """The case with one item of a list alone or left out, or nearer to a plain one in one respect.
+
+    `plain` has what may change: dictionaries are gone into, and numbers become less by steps.
+    """
     for name in lists:
         items = case[name]
         fewer = [[one] for one in items]
         fewer += [items[:index] + items[index + 1 :] for index in range(len(items))]
         if len(items) > 1:
             yield from (case | {name: some} for some in fewer)
-    for change in changes:
-        if case | change != case:
-            yield case | change
-    for name in sizes:
-        for less in (1, case[name] // 2, case[name] - 1):
-            if 0 < less < case[name]:
-                yield case | {name: less}
+    for name, wanted in plain.items():
+        value = case[name]
+        changed = [wanted]
+        if isinstance(wanted, dict) and isinstance(value, dict):
+            changed += simpler(value, wanted)
+        elif type(wanted) is type(value) is int and value > wanted:
+            changed += [(value + wanted) // 2, value - 1]
+        yield from (case | {name: one} for one in changed if one != value)

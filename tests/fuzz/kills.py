@@ -89,11 +89,10 @@ class Kills:
 
     def smaller(self, case):
         """One tuner alone, then fewer, then simpler moments."""
-        yield from simpler(case, [{"together": False}], lists=["tuners"])
+        yield from simpler(case, {"together": False}, lists=["tuners"])
+        plain = {"group": False, "delay": 0.0, "after": "start", "signal": "SIGTERM"}
         for number, one in enumerate(case["tuners"]):
-            delays = [{"delay": round(one["delay"], digits)} for digits in (1, 2)]
-            plain = [{"group": False}, {"delay": 0.0}, {"after": "start"}, {"signal": "SIGTERM"}]
-            for other in simpler(one, plain + delays):
+            for other in simpler(one, plain):
                 others = list(case["tuners"])
                 others[number] = other
                 yield case | {"tuners": others}

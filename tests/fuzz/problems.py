@@ -8,7 +8,7 @@ from pyclgemm.families.registry import FAMILIES
 from tests.support.poisoned import poison_allocations
 
 from .calls import PLAIN, PLAIN_LAYOUT, check_call, made_call
-from .campaign import BLOCK, Case, Failure, simpler
+from .campaign import BLOCK, Failure, simpler
 from .devices import device_of, device_texts, queue_of
 from .forms import UNCONFIGURED, any_config, drawn_form, drawn_problem, mutated
 
@@ -18,6 +18,17 @@ _TRANSFORMS = 0.06
 _MUTATIONS = 8
 #: So much of a build log is quoted, in characters.
 _LOG = 600
+
+#: What cases are made like, that which leaves most out first.
+_PLAIN_TRANSFORM = {
+    "queue": [], "level": None, "tensors": "contiguous", "out": "contiguous", "lead": 64,
+    "matrix": "row", "dtype": "float32", "count": 1, "extent": 1,
+}  # fmt: skip
+_PLAIN_PRODUCT = {
+    "queue": [], "entry": "gemm", "buffers": 1, "activation": None, "bias": 0, "alpha": 1.0,
+    "beta": 1.0, "values": "integers", "gaps": [0] * 4, "precision": None, "batch": 1, "m": 1,
+    "n": 1, "k": 1,
+}  # fmt: skip
 
 _LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")
 #: Above this extent the Kronecker product of L6 takes K^6 elements of more than a few megabytes.
@@ -56,13 +67,9 @@ class Problems:
         return None
 
     def smaller(self, case):
-        if case["entry"] != "transform3d":
-            return _simpler_products(case)
-        changes: list[Case] = [
-            {"queue": []}, {"level": None}, {"tensors": "contiguous"}, {"out": "contiguous"},
-            {"lead": 64}, {"matrix": "row"}, {"dtype": "float32"},
-        ]  # fmt: skip
-        return simpler(case, changes, sizes=("count", "extent"))
+        if case["entry"] == "transform3d":
+            return simpler(case, _PLAIN_TRANSFORM)
+        return _simpler_products(case)
 
 
 class Configs(Problems):
@@ -121,36 +128,16 @@ def _drawn_transform(rng, device):
 
 def _simpler_products(case):
     """Cases simpler in one respect, those that leave most out first."""
-    is_real = case["dtype"] not in ("complex64", "complex128")
-    numbers = [case["alpha"], case["beta"]]
-    changes = [
-        {"queue": []}, {"entry": "gemm", "batch": 1}, {"buffers": 1}, {"activation": None},
-        {"bias": 0}, {"c": None, "beta": 0.0}, {"alpha": 1.0}, {"values": "integers"},
-        {"values": "uniform"}, {"gaps": [0, 0, 0, 0]}, {"precision": None}, {"config": None},
-    ]  # fmt: skip
-    if case["c"] is not None:
-        changes.append({"beta": 1.0})
-    if case["dtype"] != "int8":
-        changes.append({"result": case["dtype"]})
-    for name in ("a", "b", "out", "c"):
-        if isinstance(case[name], dict):
-            parts = [PLAIN_LAYOUT, *({key: value} for key, value in PLAIN_LAYOUT.items())]
-            changes += [{name: case[name] | part} for part in parts]
-    if case["dtype"] == case["result"] and (is_real or list not in map(type, numbers)):
-        changes.append({"dtype": "float32", "result": "float32", "precision": None})
-    yield from simpler(case, changes, sizes=("batch", "m", "n", "k"))
+    plain = {name: PLAIN_LAYOUT for name in ("a", "b", "out", "c") if isinstance(case[name], dict)}
+    plain = _PLAIN_PRODUCT | plain
     if case["config"] is not None:
         cls = FAMILIES[case["config"]["path"]].config_class
-        for parameters in simpler(case["config"], _simpler_parameters(cls, case["config"])):
-            yield case | {"config": parameters}
-
-
-def _simpler_parameters(cls, config):
-    """A parameter at its default, or halved."""
-    for name, value in config.items():
-        default = getattr(cls, name, None)
-        if isinstance(default, int):
-            yield {name: default}
-        elif name != "path" and isinstance(value, int) and value > 1:
-            yield {name: 1}
-            yield {name: value // 2}
+        plain["config"] = {name: getattr(cls, name, 1) for name in case["config"] if name != "path"}
+        yield case | {"config": None}
+    if case["c"] is not None:
+        yield case | {"c": None, "beta": 0.0}
+    yield from simpler(case, plain)
+    if case["dtype"] != "int8":
+        yield case | {"result": case["dtype"]}
+    if case["dtype"] == case["result"]:
+        yield case | {"dtype": "float32", "result": "float32", "precision": None}

@@ -23,7 +23,7 @@ import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
 from .calls import CALLS, FACTORS, Call, make_call
-from .campaign import Case, Failure, Skipped, simpler
+from .campaign import Failure, Skipped, simpler
 from .devices import context_of, device_of, device_texts, new_queue
 from .memory import check_level
 from .worker import resident_bytes
@@ -75,13 +75,8 @@ class Threads:
 
     def smaller(self, case):
         """One device, one call, one kind of queue, fewer threads."""
-        changes: list[Case] = [{"new_context": False}]
-        for name, values in (("order", ("in", "out")), ("queues", ("shared", "own"))):
-            if case[name] == "both":
-                changes += [{name: value} for value in values]
-        if case["threads"] > 2:
-            changes.append({"threads": case["threads"] // 2})
-        return simpler(case, changes, lists=("devices", "calls"))
+        plain = {"new_context": False, "order": "in", "queues": "shared", "threads": 2}
+        return simpler(case, plain, lists=("devices", "calls"))
 
 
 class _Team:
