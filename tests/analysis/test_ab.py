@@ -12,6 +12,7 @@ from pyclgemm.analysis.report import markdown_table
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
+from tests.support.facts import ab_record
 from tests.support.system import output_of, rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
@@ -179,35 +180,17 @@ def test_figures_of_both_sides_are_recorded(queue, cpu_only, timed, monkeypatch)
     }  # fmt: skip
 
 
-def record(**others):
-    slow, fast = (
-        ab.Side({"path": "cpu", "MR": rows}, gflops, {})
-        for rows, gflops in ((4, 100.0), (6, 400.0))
-    )
-    values = {
-        "technique": "taller | tile", "base": "database", "change": "MR=6", "dtype": "float32",
-        "device": "Some CPU", "platform": "P", "driver": "1", "version": "0", "date": "2026-01-01",
-        "command": "ab", "rounds": 5, "verdict": "kept", "ratio": 2.0, "spread": 0.014,
-        "results": (
-            ab.ShapeResult("8x8x8", slow, fast, ratio=4.0, error=0.01),
-            ab.ShapeResult("9x9x9", fast, fast, ratio=1.0, error=0.01),
-        ),
-        "skipped": {"7x7x7": "no"},
-    }  # fmt: skip
-    return ab.Record(**values | others)
-
-
 def failed_record(**others):
-    return record(verdict="failed", ratio=None, spread=None, results=(), **others)
+    return ab_record(verdict="failed", ratio=None, spread=None, results=(), **others)
 
 
 def test_records_come_back_from_the_log(tmp_path):
     path = tmp_path / "new" / "ab.jsonl"
-    append_record(path, record())
+    append_record(path, ab_record())
     append_record(path, failed_record())
     first, second = path.read_text().splitlines()
     assert json.loads(first)["results"][0]["ratio"] == 4.0
-    assert read_records(path) == [record(), failed_record()]
+    assert read_records(path) == [ab_record(), failed_record()]
     for line in ("{}", "x", '{"record": 99, "results": []}', "[]"):
         path.write_text(f"{first}\n{line}\n{second}\n")
         with pytest.raises(ArgumentError, match="line 2, is no record"):
@@ -215,11 +198,11 @@ def test_records_come_back_from_the_log(tmp_path):
     with pytest.raises(ArgumentError, match="cannot be read"):
         read_records(tmp_path / "none")
     with pytest.raises(FileError, match="cannot be written"):
-        append_record(tmp_path, record())
+        append_record(tmp_path, ab_record())
 
 
 def test_the_table_in_markdown():
-    lines = markdown_table([record(), failed_record(base="direct")]).splitlines()
+    lines = markdown_table([ab_record(), failed_record(base="direct")]).splitlines()
     assert len(lines) == 4
     assert lines[0].startswith("| technique | change | device | shapes |")
     assert lines[2] == (

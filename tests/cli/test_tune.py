@@ -16,6 +16,7 @@ import pytest
 import pyclgemm
 from pyclgemm.selection.database import read_file
 from pyclgemm.tuning import tuner
+from tests.support.databases import document
 from tests.support.system import output_of, tree_first
 
 pytest.importorskip("optuna")
@@ -119,15 +120,7 @@ def wait_for(home, pattern):
     return found[0]
 
 
-RECORD = {"path": "cpu", "shape": [8, 8, 8], "config": {"MR": 0}}
-WRONG_RECORD = json.dumps(
-    {
-        "schema": 1,
-        "match": {"level": "generic", "type": "cpu"},
-        "source": {"kind": "default", "text": "a"},
-        "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": [RECORD]}],
-    }
-)
+WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
 
 
 @posix

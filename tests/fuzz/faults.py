@@ -124,11 +124,11 @@ class Faults:
     def smaller(self, case):
         """Fewer faults; then a simpler queue and a simpler call."""
         half = case["count"] // 2
-        later = {"count": case["count"] - half, "first": case["first"] + half * case["stride"]}
-        changes = [{"order": "in"}, {"finish": True}]
-        if case["call"] != "gemm":
-            changes += [{"call": "gemm"}, {"call": "gemm_c"}]
-        return simpler(case, [{"count": half}, later, *changes] if half else changes)
+        if half:
+            yield case | {"count": half}
+            later = case["first"] + half * case["stride"]
+            yield case | {"count": case["count"] - half, "first": later}
+        yield from simpler(case, {"order": "in", "finish": True, "call": "gemm"})
 
 
 class _Stage:
@@ -354,13 +354,8 @@ class _Striking:
     """A function, or a class whose instances can fail to be made; if `late`, after its work."""
 
     def __init__(self, real, name, strike, make, late):
-        self._real, self._name, self._strike, self._make, self._late = (
-            real,
-            name,
-            strike,
-            make,
-            late,
-        )
+        self._real, self._name, self._strike = real, name, strike
+        self._make, self._late = make, late
 
     def __call__(self, *arguments, **options):
         struck = self._strike.here(self._name)
@@ -403,21 +398,18 @@ def _at_disk(strike, code):
     """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
     number = getattr(errno, code)
 
-    def replacing(name, real):
-        def replaced(*arguments, **options):
-            file = arguments[0] if arguments else "."
-            is_named = isinstance(file, (str, bytes, os.PathLike))
-            names = [os.fsdecode(file)] if is_named else []
-            is_installed = is_named and os.path.abspath(names[0]).startswith(_INSTALLED)
-            if is_installed or not strike.here(f"{name}({file!r})"):
-                return real(*arguments, **options)
-            if name == "close":
-                real(*arguments)
-            raise OSError(number, os.strerror(number), *names)
-
-        return replaced
+    def replaced(name, real, file=".", *arguments, **options):
+        is_named = isinstance(file, (str, bytes, os.PathLike))
+        names = [os.fsdecode(file)] if is_named else []
+        is_installed = is_named and os.path.abspath(names[0]).startswith(_INSTALLED)
+        if is_installed or not strike.here(f"{name}({file!r})"):
+            return real(file, *arguments, **options)
+        if name == "close":
+            real(file)
+        raise OSError(number, os.strerror(number), *names)
 
     with ExitStack() as stack:
         for owner, name in _DISK:
-            stack.enter_context(patch.object(owner, name, replacing(name, getattr(owner, name))))
+            instead = functools.partial(replaced, name, getattr(owner, name))
+            stack.enter_context(patch.object(owner, name, instead))
         yield

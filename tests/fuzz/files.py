@@ -13,7 +13,6 @@ import os
 import random
 import re
 import resource
-import signal
 import tempfile
 import time
 import warnings
@@ -32,6 +31,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
+from pyclgemm.analysis.ab import append_record
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import traits_of
@@ -42,7 +42,7 @@ from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_
 from pyclgemm.selection.records import Entry, Match, Source
 from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
-from tests.support.facts import recorded
+from tests.support.facts import ab_record, recorded
 
 from .campaign import Failure, simpler
 from .devices import context_of, device_of, device_texts, new_queue
@@ -50,8 +50,7 @@ from .devices import context_of, device_of, device_texts, new_queue
 #: Seconds of this process that a file may cost; building a kernel takes its own time.
 _SECONDS = 2.0
 _SECONDS_WITH_BUILD = 8.0
-#: Seconds after which the clock on the wall says that nothing goes on, and bytes to go on with.
-_HANG = 15
+#: Bytes that a file may take of memory.
 _MEMORY = 4 * 2**30
 #: The size of a long file.
 _LONG = 50 * 2**20
@@ -115,7 +114,7 @@ class Files:
 
     def smaller(self, case):
         """Without the product."""
-        return simpler(case, [{"multiply": False}])
+        return simpler(case, {"multiply": False})
 
 
 # Making files
@@ -233,6 +232,18 @@ def _put_place(path, place):
 # Using them
 
 
+@contextmanager
+def _bounded_memory():
+    """No more memory than a use may take: an endless file ends it by an error."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
 class _Use:
     """One use of a hostile file, in folders of its own."""
 
@@ -266,7 +277,7 @@ class _Use:
         start = time.process_time()
         what = f"a {self.case['kind']} file"
         try:
-            with self._bounded():
+            with _bounded_memory():
                 _USERS[self.case["kind"]](self)
         except pyclgemm.DatabaseError as error:
             if self.path.name not in str(error) and "PYCLGEMM_DATABASES" not in str(error):
@@ -279,25 +290,6 @@ class _Use:
         taken = time.process_time() - start
         most = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
         assert taken <= most, f"{what}, {self.done}: it took {taken:.1f} s; {most:.0f} s at most"
-
-    @contextmanager
-    def _bounded(self):
-        """Neither endless nor with endless memory."""
-
-        def end(*_):
-            raise Failure(f"it did not end within {_HANG} s")
-
-        before = signal.signal(signal.SIGALRM, end)
-        limits = resource.getrlimit(resource.RLIMIT_AS)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        signal.alarm(_HANG)
-        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, limits[1]))
-        try:
-            yield
-        finally:
-            signal.alarm(0)
-            resource.setrlimit(resource.RLIMIT_AS, limits)
-            signal.signal(signal.SIGALRM, before)
 
     def put(self, document, *, lines=False, path=None):
         """Write the hostile version of a document, where databases are then read from."""
@@ -375,18 +367,21 @@ def _use_variable(use):
         use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
 
 
-def _use_config_file(use):
+def _config_document(use):
     config = use.rng.choice((_CPU, _DIRECT))
-    asked = parse_config(str(use.put({"path": config.family, **config.as_dict()})))
+    return {"path": config.family, **config.as_dict()}
+
+
+def _use_config_file(use):
+    asked = parse_config(str(use.put(_config_document(use))))
     traits = traits_of(device_of(use.case["device"]))
     choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
     use.multiply(choice.config)
 
 
 def _use_config_mapping(use):
-    config = use.rng.choice((_CPU, _DIRECT))
     use.done = "a mapping"
-    use.multiply(_mutated({"path": config.family, **config.as_dict()}, use.rng))
+    use.multiply(_mutated(_config_document(use), use.rng))
 
 
 def _use_config_text(use):
@@ -441,16 +436,8 @@ def _use_ceilings(use):
 
 
 def _use_ab_log(use):
-    side = {"config": {"MR": 4}, "gflops": 10.0, "bottleneck": {"limit": "launch", "share": 0.5}}
-    line = {
-        "record": 1, "technique": "t", "base": "database", "change": "MR=6", "dtype": "float32",
-        "device": "d", "platform": "p", "driver": "1", "version": "0", "date": "2024-01-01",
-        "command": "c", "rounds": 5, "verdict": "kept", "ratio": 1.1, "spread": 0.01,
-        "results": [
-            {"shape": "64x64x64", "before": side, "after": side, "ratio": 1.1, "error": 0.01}
-        ],
-        "skipped": {"8x8x8": "no"}, "precision": "F32_F32_F32",
-    }  # fmt: skip
+    append_record(use.path, ab_record())
+    line = json.loads(use.path.read_text())
     use.command("ab", "--table", str(use.put([line, line], lines=True)))
 
 

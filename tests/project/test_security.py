@@ -21,6 +21,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.overrides import choose, kernel_sources, parse_change, parse_config
 from pyclgemm.tuning.process import TrialProcess, user_log
+from tests.support.databases import document
 
 CPU = typical_traits("x86-64-v3")
 CUBE = GemmShape(64, 64, 64).product()
@@ -47,29 +48,18 @@ HOSTILE = [
 ]
 EVERY = pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
 
-RECORD = {
-    "path": "cpu",
-    "shape": [64, 64, 64],
-    "layout": "NN",
-    "alignment": 1,
-    "gflops": 10.0,
-    "config": {"MR": 4, "NR": 16, "KC": 64, "VW": 8},
-}
-DOCUMENT = {
-    "schema": 1,
-    "match": {
-        "level": "device", "type": "cpu", "vendor": "intel", "architecture": "x86-64-v3",
-        "device": CPU.name,
-    },
-    "source": {"kind": "measured", "text": "of a test"},
-    "entries": [
-        {"dtype": "float32", "precision": "F32_F32_F32", "records": [RECORD]},
-        {
-            "dtype": "bfloat16", "precision": "BF16_BF16_F32", "records": [],
-            "like": {"dtype": "float32", "precision": "F32_F32_F32"},
-        },
-    ],
+CONFIG = {"MR": 4, "NR": 16, "KC": 64, "VW": 8}
+MATCH = {
+    "level": "device", "type": "cpu", "vendor": "intel", "architecture": "x86-64-v3",
+    "device": CPU.name,
 }  # fmt: skip
+DOCUMENT = document({"layout": "NN", "alignment": 1, "config": CONFIG}, match=MATCH)
+DOCUMENT["entries"].append(
+    {
+        "dtype": "bfloat16", "precision": "BF16_BF16_F32", "records": [],
+        "like": {"dtype": "float32", "precision": "F32_F32_F32"},
+    }
+)  # fmt: skip
 
 
 def spoilt(document, text):
@@ -125,8 +115,8 @@ def run(*arguments):
 def test_no_string_of_a_database_reaches_source_text(folder, monkeypatch, evil, recwarn):
     plain = sources()
     file = folder / "database.json"
-    for document in spoilt(DOCUMENT, evil):
-        file.write_text(json.dumps(document))
+    for changed in spoilt(DOCUMENT, evil):
+        file.write_text(json.dumps(changed))
         monkeypatch.setenv("PYCLGEMM_DATABASES", str(file))
         load_database.cache_clear()
         assert_harmless(run(*EXPLAIN))  # what is shown of it may be part of a message
@@ -145,12 +135,12 @@ def test_no_string_of_a_database_reaches_source_text(folder, monkeypatch, evil, 
 
 @EVERY
 def test_no_string_of_a_configuration_file_reaches_source_text(folder, evil):
-    whole = {"path": "cpu", **RECORD["config"]}
+    whole = {"path": "cpu", **CONFIG}
     documents = [{**whole, name: evil} for name in whole]
     documents += [{**whole, evil: 1}, [evil], evil]
     file = folder / "config.json"
-    for document in documents:
-        file.write_text(json.dumps(document))
+    for changed in documents:
+        file.write_text(json.dumps(changed))
         with pytest.raises(PyclgemmError):
             parse_config(str(file)).choose(CUBE.problem, CPU, load_database())
         if sys.platform == "linux":

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import pyclgemm.selection.database
-from pyclgemm import CpuConfig
 from pyclgemm.errors import DatabaseError, DatabaseWarning
 from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.selection.database import (
@@ -20,22 +19,8 @@ from pyclgemm.selection.database import (
     save_file,
 )
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
-from tests.support.databases import FLOAT32, INDIRECT, a_database, file_of
+from tests.support.databases import FLOAT32, INDIRECT, TILE, a_database, document, file_of
 from tests.support.facts import cpu, gpu, recorded, smallest_gpu
-
-TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
-RECORD = {"path": "cpu", "shape": [1024, 1024, 1024], "config": TILE.as_dict(), "gflops": 12.5}
-
-
-def document(*records, **changes):
-    """A valid file for CPUs, as JSON reads it, with changes to the file or to its records."""
-    records = [RECORD | record for record in records or [{}]]
-    return {
-        "schema": 1,
-        "match": {"level": "generic", "type": "cpu"},
-        "source": {"kind": "measured", "text": "measured on a test"},
-        "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": records}],
-    } | changes
 
 
 def with_entry(**changes):

@@ -40,6 +40,21 @@ def file_of(entries, match, *, name="db", kind="default"):
     return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
 
 
+TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
+RECORD = {"path": "cpu", "shape": [1024, 1024, 1024], "config": TILE.as_dict(), "gflops": 12.5}
+
+
+def document(*records, **changes):
+    """A valid file for CPUs, as JSON reads it, with changes to the file or to its records."""
+    records = [RECORD | record for record in records or [{}]]
+    return {
+        "schema": 1,
+        "match": {"level": "generic", "type": "cpu"},
+        "source": {"kind": "measured", "text": "measured on a test"},
+        "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": records}],
+    } | changes
+
+
 def a_database(*files):
     return Database((files,))
 

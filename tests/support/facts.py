@@ -1,5 +1,6 @@
 """Invented devices, problems and products for the tests of modules that need no device."""
 
+from pyclgemm.analysis import ab
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
@@ -88,3 +89,22 @@ def product_of(
         batch=batch,
         **options,
     )
+
+
+def ab_record(**others):
+    """What `ab` found for a change of two shapes."""
+    slow, fast = (
+        ab.Side({"path": "cpu", "MR": rows}, gflops, {})
+        for rows, gflops in ((4, 100.0), (6, 400.0))
+    )
+    values = {
+        "technique": "taller | tile", "base": "database", "change": "MR=6", "dtype": "float32",
+        "device": "Some CPU", "platform": "P", "driver": "1", "version": "0", "date": "2026-01-01",
+        "command": "ab", "rounds": 5, "verdict": "kept", "ratio": 2.0, "spread": 0.014,
+        "results": (
+            ab.ShapeResult("8x8x8", slow, fast, ratio=4.0, error=0.01),
+            ab.ShapeResult("9x9x9", fast, fast, ratio=1.0, error=0.01),
+        ),
+        "skipped": {"7x7x7": "no"},
+    }  # fmt: skip
+    return ab.Record(**values | others)
