@@ -80,18 +80,20 @@ def test_a_file_is_read(tmp_path):
     assert sizes_of(f"9x9x9,{path}") == [(9, 9, 9), *expected]
 
 
-@pytest.mark.parametrize("text", ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"])
-def test_what_is_no_shape_is_named(text):
-    with pytest.raises(ArgumentError, match="shapes") as caught:
-        parse_products(text)
-    assert repr(text.strip(", ") or text) in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"])
-def test_where_only_plain_products_are_taken_others_are_named(text):
-    with pytest.raises(ArgumentError, match="only contiguous matrices") as caught:
-        parse_suite(text)
-    assert repr(text.split(",")[-1]) in str(caught.value)
+@pytest.mark.parametrize(
+    ("read", "texts", "words"),
+    [
+        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"], "shapes"),
+        # Where only plain products are taken.
+        (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
+         "only contiguous matrices"),
+    ],
+)  # fmt: skip
+def test_what_is_no_shape_is_named(read, texts, words):
+    for text in texts:
+        with pytest.raises(ArgumentError, match=words) as caught:
+            read(text)
+        assert repr(text.strip(", ").split(",")[-1] or text) in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pyclgemm
 from pyclgemm.selection.database import read_file
 from pyclgemm.tuning import tuner
 from tests.support.databases import document
-from tests.support.system import output_of, tree_first
+from tests.support.system import output_of, tree_first, wait_until
 
 pytest.importorskip("optuna")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
@@ -113,11 +113,7 @@ def ended(process, status):
 
 def wait_for(home, pattern):
     """The file of that name, once it is there."""
-    deadline = time.monotonic() + 60
-    while not (found := list(home.rglob(pattern))):
-        assert time.monotonic() < deadline, f"no {pattern} came"
-        time.sleep(0.02)
-    return found[0]
+    return wait_until(lambda: list(home.rglob(pattern)), f"no {pattern} came")[0]
 
 
 WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyclgemm.selection.database import read_file
-from tests.support.system import is_running, tree_first
+from tests.support.system import is_running, tree_first, wait_until
 
 from .campaign import Skipped, simpler
 
@@ -167,10 +167,8 @@ def _check_ending(one, tuner):
     assert status in {0, 1, 128 + number, -number}, f"exit status {status}; {what}"
     # Ctrl-C while modules are imported is Python's own.
     assert "Traceback" not in tuner.printed or "KeyboardInterrupt" in tuner.printed, what
-    deadline = time.monotonic() + _PATIENCE
-    while _runs(tuner.process.pid):
-        assert time.monotonic() < deadline, f"processes outlived their tuner by {_PATIENCE} s"
-        time.sleep(0.02)
+    outlived = f"processes outlived their tuner by {_PATIENCE} s"
+    wait_until(lambda: not _runs(tuner.process.pid), outlived, _PATIENCE)
 
 
 def _check_files(home, saved, killed):

@@ -240,6 +240,7 @@ def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, 
     numbers = list(re.finditer(r"(?<=: )\d[^,}\s]*", content))
     assert len(numbers) >= 6
     damaged = [content[:size] for size in range(len(content))]
+    damaged += ["[]", '{"version": 0}', '{"version": 3, "ceilings": {}}']
     damaged += [
         f'{content[: number.start()]}"${{evil}}"{content[number.end() :]}' for number in numbers
     ]

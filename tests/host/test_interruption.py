@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyclgemm.host.process import ended_as_by_hand, postponed
-from tests.support.system import is_running, rank_of, tree_first
+from tests.support.system import is_running, rank_of, tree_first, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -131,10 +131,7 @@ def hanging(device, tmp_path):
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tree_first())
     try:
         worker = int(parent.stdout.readline())
-        deadline = time.monotonic() + 20
-        while not begun.exists():
-            assert time.monotonic() < deadline, "the trial did not begin"
-            time.sleep(0.05)
+        wait_until(begun.exists, "the trial did not begin", 20)
         yield parent, worker
     finally:
         parent.kill()
@@ -146,10 +143,7 @@ def test_a_hanging_trial_ends_with_the_tuner(hanging):
     assert is_running(worker)
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 20
-    while is_running(worker):
-        assert time.monotonic() < deadline, "the measuring process outlived the tuner"
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(worker), "the measuring process outlived the tuner", 20)
 
 
 def test_the_tuner_decides_when_its_trial_ends(hanging):

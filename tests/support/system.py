@@ -3,6 +3,7 @@
 import io
 import os
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def is_running(pid):
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def wait_until(condition, what, seconds=60.0):
+    """What a condition gives once it is true; fail with `what` if that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
 
 
 @contextmanager
