@@ -14,6 +14,7 @@ NVIDIA's nvMatmulHeuristics, and M. Osama et al., "Stream-K" (PPoPP 2023), secti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -21,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
 from ..problem.precision import is_complex
-from ..problem.problem import GemmProblem
+from ..problem.problem import GemmProblem, MatrixLayout
 
 Column = NDArray[np.float64]
 Sizes = int | Column
@@ -49,6 +51,8 @@ class Work:
     fill: int = 0  # work-groups of a compute unit that split k loops; 0: a group for each tile
     resident: int = 1  # work-groups of a compute unit at a time
     alone: float = 1.0  # a work-group alone on its unit multiplies that many times longer
+    rounds: float = 1.0  # latencies of a tile: its first slab, each step that joins sums
+    exposed: float = 1.0  # the part of the latency of a slab that others on their way do not hide
     tiles: int = 1  # tiles of a work-group
     swapped: bool = False  # rows of the tile are columns of the result
     local: float = 0.0  # seconds of reading a slab from local memory
@@ -77,12 +81,12 @@ class Coefficients:
     local: float = 0.5  # reads overlap with multiply-adds, but share their issue slots
     loads: float = 0.5
     turned: float = 1.0
-    slab: float = 0.3e-6  # seconds from one slab to the next of a work-group alone
-    tile: float = 1.0e-6  # seconds before the first slab and after the last
+    slab: float = 0.4e-6  # seconds from one slab to the next of a work-group alone
+    tile: float = 0.4e-6  # seconds before the first slab and after the last
     store: float = 1.0
     memory: float = 1.25
     cache: float = 1.25
-    launch: float = 4e-6  # seconds of a launch on the device
+    launch: float = 2.5e-6  # seconds of a launch on the device
     pack_launch: float = 3e-6  # seconds of each launch before
     packing: float = 1.25
     join: float = 1.0
@@ -102,6 +106,25 @@ _COMPLEX = 4
 #: Multiply-adds in float32 for which a compute unit issues one load: NVIDIA's have 128 lanes for
 #: arithmetic and 32 for loads and stores, and others' are about as far apart.
 _LOADS = 4
+
+#: Work-items that load or store together by one instruction; bytes of a line, of which the
+#: first-level cache serves one at a time, and of a sector, which is what moves to it and from it.
+#: Those of NVIDIA's GPUs (Nsight Compute, "Memory Tables"); others' are as large or half of it.
+SUB_GROUP, _LINE, _SECTOR = 32, 128, 32
+
+#: Work-items that hold the results of a row of a fragment, two neighbours each (NVIDIA, "Parallel
+#: Thread Execution ISA", fragments of mma and wgmma).
+FRAGMENT_LANES = 4
+
+
+def _touched(run: int, grain: int, element: int, aligned: bool) -> float:
+    """Grains of memory that a run of bytes touches; the mean where it begins at any element."""
+    return math.ceil(run / grain) if aligned else (run - element) / grain + 1
+
+
+def tile_rounds(slices: int, fill: int) -> int:
+    """Latencies of a tile: its first slab, joining its slices, finding and handing on its parts."""
+    return 1 + (slices > 1) + 2 * (fill > 0)
 
 
 @dataclass(frozen=True)
@@ -150,6 +173,46 @@ class Costs:
         """Seconds, of all units together, of reading an element of A or B once."""
         return self.memory_byte * self.stored
 
+    def is_aligned(self, layout: MatrixLayout) -> bool:
+        """Whether rows begin where vectors of memory do, and so at whole sectors or nearly."""
+        return layout.alignment * self.stored >= VECTOR_BYTES
+
+    def transfer(
+        self,
+        elements: float,
+        size: int,
+        lanes: int,
+        width: int,
+        *,
+        step: int = 0,
+        rows: float = 0,
+        aligned: bool = True,
+    ) -> tuple[float, float]:
+        """Seconds of one compute unit to load or store elements, and to move them to its cache.
+
+        Of a sub-group `lanes` neighbours take `width` elements of `size` bytes each that lie one
+        behind the other, and begin `step` elements apart (0: without a gap). Others do so in other
+        rows, of which there are `rows` (0: as many as there are lanes for). `aligned` says whether
+        rows begin at whole sectors.
+        """  # fmt: skip
+        lanes = max(1, min(lanes, SUB_GROUP))
+        runs = rows or SUB_GROUP / lanes
+        run = ((lanes - 1) * (step or width) + width) * size
+        lines = runs * min(lanes, _touched(run, _LINE, size, aligned))
+        each = math.ceil(width * size / _SECTOR)  # sectors of one work-item
+        sectors = runs * min(lanes * each, _touched(run, _SECTOR, size, aligned))
+        instructions = elements / (SUB_GROUP * width)
+        turns = max(lines, SUB_GROUP * width * size / _LINE)
+        issue = instructions * turns * SUB_GROUP * self.load
+        return issue, instructions * sectors * _SECTOR * self.cache_byte
+
+    def store(
+        self, entries: float, layout: MatrixLayout, lanes: int, width: int, *, step: int = 0
+    ) -> float:
+        """Seconds of one compute unit to store entries of the result, as `transfer` has them."""
+        aligned = self.is_aligned(layout)
+        return max(self.transfer(entries, self.result, lanes, width, step=step, aligned=aligned))
+
     def result_element(self, problem: GemmProblem) -> float:
         """Seconds, of all units together, of writing an entry of the result, and reading C's."""
         return self.memory_byte * self.result * (2 if problem.c else 1)
@@ -180,26 +243,28 @@ class WorkTable:
         slabs = np.ceil(k / w["depth"])
         # Without FILL a compute unit takes whole tiles, as many at a time as are resident; with
         # it all slabs are divided evenly among the work-groups.
-        on_unit = np.ceil(tiles / units)
-        in_turn = np.ceil(on_unit / w["resident"])
         groups = np.where(
             fills, np.minimum(units * w["fill"], np.maximum(tiles, tiles * slabs / 2)), tiles
         )
         busy = np.minimum(units, groups)
-        shared = tiles / groups
-        on_unit = np.where(fills, tiles / busy, on_unit) * slabs
-        in_turn_slabs = np.where(fills, shared, in_turn) * slabs
-        ends = np.where(fills, np.maximum(1, shared), in_turn)
+        shared = tiles / groups  # tiles of a work-group; a part of one where it is split
+        on_unit = np.ceil(groups / units)  # work-groups of the fullest compute unit
+        in_turn = np.ceil(on_unit / w["resident"])
+        stored = on_unit * shared
+        ends = in_turn * np.maximum(1, shared)
         # A unit full of work-groups is bound by throughput, one alone by its chain of slabs.
         multiply = w["multiply"] * c["multiply"]
         slab = multiply + sum(w[name] * c[name] for name in ("local", "loads", "turned"))
-        chain = in_turn_slabs * (c["slab"] + multiply * w["alone"])
-        core = _overlapped(on_unit * slab, chain) + ends * (c["tile"] + w["store"] * c["store"])
+        latency = c["slab"] * w["exposed"]
+        chain = in_turn * shared * slabs * (latency + multiply * w["alone"])
+        chain += ends * w["rounds"] * c["tile"]
+        core = _overlapped(stored * (slabs * slab + w["store"] * c["store"]), chain)
         memory = products * ((m * k + k * n) * w["operand"] + m * n * w["result"])
         cache = tiles * slabs * w["cache"] / busy
         body = _overlapped(core, memory * c["memory"], cache * c["cache"])
         split = fills & (tiles % groups != 0)
-        parts = np.where(split, np.maximum(groups, tiles), 0)
+        # Of more tiles than work-groups, all but the last one to two rounds are computed whole.
+        parts = np.where(split, np.minimum(np.maximum(groups, tiles), 3 * groups), 0)
         packed = products * (m * k * w["packed_a"] + k * n * w["packed_b"])
         total: Column = (
             c["launch"]

@@ -44,6 +44,9 @@ _DOUBT = 0.15
 _OTHER_LAYOUT = 0.5
 
 
+#: Elements of the widest vectors that kernels of few rows load.
+_WIDEST = 8
+
 #: Configurations that were measured on a device from which on its databases have them all.
 _ENOUGH = 16
 
@@ -333,7 +336,7 @@ def _lying(problem: GemmProblem) -> GemmProblem:
 
     Alignments are those that make a difference, so that few kinds are told apart.
     """
-    widest = max(1, VECTOR_BYTES // stored_bytes(problem.dtype))
+    widest = max(_WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
 
     def plain(layout: MatrixLayout) -> MatrixLayout:
         return replace(layout, alignment=min(layout.alignment, widest))
@@ -346,7 +349,7 @@ def _lying(problem: GemmProblem) -> GemmProblem:
         k=1,
         a=plain(problem.a),
         b=plain(problem.b),
-        out=MatrixLayout(problem.out.order),
+        out=plain(problem.out),
         c=None if problem.c is None else MatrixLayout(problem.c.order),
         bias=None,
         activation=None,

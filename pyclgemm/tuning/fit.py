@@ -28,7 +28,7 @@ _LARGE_ERROR = 0.15
 _ASSUMED = 0.15
 _FARTHEST = 5.0
 #: Ceilings that were measured are not surpassed by more than this; others may be estimates.
-_LEAST = {"multiply": 0.9}
+_LEAST = {"multiply": 0.8}
 
 #: Launches follow each other no faster than the host enqueues them: times of small products are
 #: the longer of the two, by a norm of this exponent. Seconds that are assumed of it.

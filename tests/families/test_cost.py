@@ -53,6 +53,8 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         ({"resident": 2}, {"tile": 1.0}, 1),
         ({}, {"slab": 1.0}, 2 * 10),
         ({"resident": 2}, {"slab": 1.0}, 10),
+        ({"resident": 2, "exposed": 0.25}, {"slab": 1.0}, 10 / 4),
+        ({"resident": 2, "rounds": 3}, {"tile": 1.0}, 3),
         ({"multiply": 1.0, "alone": 0.0}, {}, 2 * 10),
         ({"multiply": 1.0, "alone": 0.0}, {"multiply": 1.5}, 2 * 10 * 1.5),
         # Alone a work-group multiplies so much longer that nothing else counts.
@@ -75,16 +77,17 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         # The 60 slabs are divided evenly among one or three work-groups of each unit.
         ({"fill": 1, "local": 1.0}, {}, 15),
         ({"fill": 3, "local": 1.0}, {}, 15),
-        ({"fill": 3}, {"slab": 1.0}, 5),
+        ({"fill": 3, "resident": 3}, {"slab": 1.0}, 5),
+        ({"fill": 3, "resident": 2}, {"slab": 1.0}, 2 * 5),
         ({"fill": 1}, {"tile": 1.0}, 1.5),
-        ({"fill": 3}, {"tile": 1.0}, 1),
+        ({"fill": 3, "resident": 3}, {"tile": 1.0}, 1),
         ({"fill": 3, "cache": 1.0}, {}, 15),
         ({"fill": 1, "join": 1.0}, {"split": 7.0}, 6 + 7),
         ({"fill": 3, "join": 1.0}, {"split": 7.0}, 12 + 7),
         # A work-group has two slabs at least, or a tile; whole tiles are not split.
-        ({"fill": 100}, {"slab": 1.0}, 2),
+        ({"fill": 100, "resident": 100}, {"slab": 1.0}, 2),
         ({"fill": 1, "rows": 20, "columns": 30, "depth": 25, "local": 1.0}, {}, 2),
-        ({"fill": 3, "depth": 50, "join": 1.0}, {"split": 1.0, "tile": 1.0}, 1),
+        ({"fill": 3, "depth": 50, "join": 1.0, "resident": 2}, {"split": 1.0, "tile": 1.0}, 1),
         ({"fill": 1, "rows": 20, "columns": 8, "join": 1.0}, {"split": 1.0}, 0),
     ],
 )  # fmt: skip

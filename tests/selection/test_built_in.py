@@ -77,16 +77,19 @@ def test_a_file_names_what_it_holds_and_is_written_as_save_would(file):
 
 
 @each_file
-def test_no_record_is_repeated_and_what_a_driver_may_refuse_comes_before_what_stands_in(file):
+def test_no_record_is_repeated_and_the_first_of_a_product_is_the_fastest(file):
     for entry in file.entries:
         # What was measured for its own type has a speed.
         lent = {replace(record, gflops=None) for record in entry.like.own} if entry.like else set()
         assert not set(entry.own) & lent, entry.name
-        seen = set()
+        products = {}
         for record in entry.own:
-            place = record.shape, record.alignment
-            assert record.config.family != "wgmma" or place not in seen, record
-            seen.add(place)
+            products.setdefault((record.shape, record.alignment), []).append(record)
+        for records in products.values():
+            configs = [record.config for record in records]
+            assert len(set(configs)) == len(configs), records
+            speeds = [record.gflops for record in records if record.gflops]
+            assert not speeds or records[0].gflops in (None, max(speeds)), records
 
 
 def test_an_h100_runs_bfloat16_by_the_records_of_float16():

@@ -29,7 +29,9 @@ def products(rng, count):
     """Random products, half of them small, and configurations of a menu in turn."""
     menu = FAMILIES["direct"].menu("float32", TRAITS, PRECISION)
     for number in range(count):
-        sizes = np.exp2(rng.uniform(4, 8 if number % 2 else 12, 3)).astype(int)
+        # A short k: bound by memory.
+        largest = 8 if number % 2 else 12
+        sizes = np.exp2(rng.uniform((4, 4, 1), largest)).astype(int)
         shape = GemmShape(*map(int, sizes), LAYOUTS[number % 4])
         yield shape.problem("float32"), menu[number % len(menu)]
 
@@ -72,7 +74,7 @@ def test_coefficients_are_found_again_in_noisy_times(seed):
     missed = np.log(np.divide(astuple(found.coefficients), astuple(TRUE)))
     known = {}
     for name, error, deviation in zip(NAMES, missed, deviations(cases), strict=True):
-        if deviation < 0.1:
+        if deviation < 0.15:
             known[name] = error
             assert abs(error) < 4 * deviation, name
     assert {"multiply", "memory", "launch", "slab"} <= known.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ...codegen.config import (
@@ -22,9 +23,9 @@ from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
-from ...problem.problem import GemmProblem
+from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import SUB_GROUP, Costs, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, is_worth_trying, point_table
 from .codegen import (
     OPERANDS,
@@ -43,6 +44,8 @@ from .codegen import (
 Few = TypeVar("Few", GemvConfig, GemvUnitConfig)
 
 _LANES = 32
+#: Work-items that a compute unit multiplies for at a time.
+_UNIT_LANES = 128
 
 #: Registers that a lane needs beside sums and fragments.
 _SPARE = 40
@@ -80,6 +83,21 @@ def _local_bytes(config: GemvConfig, dtype: str) -> int:
     return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
 
+@dataclass(frozen=True)
+class _Strip:
+    """How a work-group reads its columns of B, and A."""
+
+    depth: int  # that work-items multiply at a time, each by itself
+    lanes_n: int  # work-items of a sub-group side by side along the columns, and along k
+    lanes_k: int
+    run_k: int  # depths of a work-item that lie one behind the other
+    readers: int  # work-items that read an element of A
+    rows: int  # of A that a sub-group reads at once
+    alone: float  # as in `Work`
+    rounds: int
+    exposed: float
+
+
 class _FewRows(Family[Few]):
     """What both families share: orientation, tiles and launches."""
 
@@ -102,33 +120,49 @@ class _FewRows(Family[Few]):
         return self.single_launch(product, config, traits, groups)
 
     def _few_rows(
-        self,
-        config: Few,
-        problem: GemmProblem,
-        traits: DeviceTraits,
-        costs: Costs,
-        depth: int,
-        items: int,
-        registers: int,
+        self, config: Few, problem: GemmProblem, costs: Costs, strip: _Strip, resident: int
     ) -> Work:
         """The work of a strip of columns: B is read once, in vectors where its rows allow it."""
         swapped = problem.n < problem.m
-        b = problem.a.transposed if swapped else problem.b
-        rows, columns = config.MR, config.columns
-        by_rows = b.order == "row"
-        width = min(config.VW, b.alignment) if by_rows else 1
-        local = self.local_bytes(config, problem.dtype)
+        a, b = (problem.b.transposed, problem.a.transposed) if swapped else (problem.a, problem.b)
+        out = problem.out.transposed if swapped else problem.out
+        rows, columns, depth, size = config.MR, config.columns, strip.depth, costs.stored
+
+        def read(layout: MatrixLayout, elements: int, along_k: bool, rows: int = 0) -> list[float]:
+            """Seconds of loads, and of bytes from the cache."""
+            lanes, run = (strip.lanes_k, strip.run_k) if along_k else (strip.lanes_n, config.VW)
+            if layout.order == "strided":
+                lanes = run = 1
+            aligned = costs.is_aligned(layout)
+            width = run if layout.alignment >= run else 1
+            issue, _ = costs.transfer(
+                elements, size, lanes, width, step=run, aligned=aligned, rows=rows
+            )
+            _, moved = costs.transfer(elements, size, lanes, run, aligned=aligned, rows=rows)
+            return [issue, moved]
+
+        loads_b, cache_b = read(b, columns * depth, b.order != "row")
+        # Work-items side by side along the columns read the same elements of A.
+        if a.order == "row":
+            loads_a, _ = read(a, rows * depth * strip.readers, True, rows=strip.rows)
+        else:
+            loads_a, _ = costs.transfer(
+                rows * depth * strip.readers, size, 1, 1, rows=strip.lanes_k * strip.rows
+            )
+        across = strip.lanes_n if out.order == "row" else 1
         return Work(
             rows,
             columns,
             depth,
             costs.multiply_add * rows * columns * depth,
-            resident=resident_groups(traits, items, local, registers),
+            resident=resident,
+            alone=max(1.0, strip.alone),
+            rounds=strip.rounds,
+            exposed=strip.exposed,
             swapped=swapped,
-            cache=costs.cache_byte * (rows + columns) * depth * costs.stored,
-            loads=costs.load * depth * (rows + columns // width),
-            turned=0.0 if by_rows else costs.load * depth * columns,
-            store=costs.cache_byte * rows * columns * costs.result,
+            loads=loads_a + loads_b,
+            cache=cache_b + costs.cache_byte * rows * depth * size,
+            store=costs.store(rows * columns, out, across, 1, step=config.VW),
             operand=costs.operand_element,
             result=costs.result_element(problem),
         )
@@ -191,13 +225,28 @@ class GemvFamily(_FewRows[GemvConfig]):
     def work(
         self, config: GemvConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
     ) -> Work | None:
-        """Lanes along k take KWI depths at a time."""
+        """Lanes along k take VW depths at a time, KWI times in a row."""
         costs = Costs.of(problem, traits, ceilings)
         if costs is None:
             return None
-        depth = config.lanes_k * config.KWI
         registers = 2 * config.MR * config.VW * math.ceil(costs.stored / 4) + _SPARE
-        return self._few_rows(config, problem, traits, costs, depth, config.WGS, registers)
+        steps = join_of(
+            config.lanes_k, config.MR * config.columns, STAGED_BYTES[problem.dtype]
+        ).steps
+        local = self.local_bytes(config, problem.dtype)
+        larger = problem.a.transposed if problem.n < problem.m else problem.b
+        if larger.order == "column":
+            lanes_k = min(SUB_GROUP, config.lanes_k)
+            lanes_n = SUB_GROUP // lanes_k
+        else:
+            lanes_n = min(SUB_GROUP, config.LANES_N)
+            lanes_k = SUB_GROUP // lanes_n
+        strip = _Strip(
+            config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1,
+            _UNIT_LANES / config.WGS, 1 + len(steps), 1 / (config.lanes_k * config.KWI),
+        )  # fmt: skip
+        resident = resident_groups(traits, config.WGS, local, registers)
+        return self._few_rows(config, problem, costs, strip, resident)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         return {
@@ -297,10 +346,18 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
         if costs is None:
             return None
-        items = _LANES * config.SUBGROUPS
-        return self._few_rows(
-            config, problem, traits, costs, config.depth, items, _registers(config)
+        strip = _Strip(
+            4 * config.run, 8, 4, config.run, 1, 8,
+            _UNIT_LANES / (_LANES * config.SUBGROUPS), 1 + len(sums_join(config).steps),
+            1 / config.SUBGROUPS,
+        )  # fmt: skip
+        resident = resident_groups(
+            traits,
+            _LANES * config.SUBGROUPS,
+            self.local_bytes(config, problem.dtype),
+            _registers(config),
         )
+        return self._few_rows(config, problem, costs, strip, resident)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         return {

@@ -21,9 +21,9 @@ from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.precision import Precision
-from ...problem.problem import GemmProblem, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work, tile_rounds
 from ..family import (
     Advice,
     Axes,
@@ -143,17 +143,28 @@ class MatrixFamily(Family[MatrixConfig]):
             return None
         items = sub_group_lanes(traits) * config.subgroups
         packed = packed_operands(problem, config, unit)
-        vector = max(1, VECTOR_BYTES // costs.stored)
-        loads = sum(
-            extent * config.KWG // (vector if name in packed else min(vector, layout.alignment))
-            for name, layout, extent in (
-                ("a", problem.a, config.MWG),
-                ("b", problem.b, config.NWG),
-            )
-        )
+        along_k = packed_form(problem, unit).along_k
+        loads = cache = 0.0
+        for name, extent in zip(OPERANDS, (config.MWG, config.NWG), strict=True):
+            layout = problem.operand(name)
+            is_packed = name in packed
+            by_k = along_k if is_packed else layout.order == ("row" if name == "a" else "column")
+            vector = max(1, VECTOR_BYTES // costs.stored)
+            width = vector if is_packed else min(vector, layout.alignment)
+            length = config.KWG if by_k else extent
+            issue, moved = costs.transfer(
+                extent * config.KWG, costs.stored, length // vector, width, step=vector,
+                aligned=is_packed or costs.is_aligned(layout),
+            )  # fmt: skip
+            loads += issue
+            # What is loaded in several parts is in the first-level cache after the first one.
+            cache += moved * width / vector
         sums = config.MWG * config.NWG // (sub_group_lanes(traits) * config.tile_subgroups)
         registers = min(255, sums * math.ceil(costs.stored / 4) + _OTHER_REGISTERS)
         read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
+        joined = 0.0
+        if config.SLICES > 1:
+            joined = costs.local_byte * 2 * config.MWG * config.NWG * costs.result * config.SLICES
         # Terms of split elements lie one behind the other.
         packing = 2 * costs.memory_byte * costs.stored * problem.precision.terms
         return Work(
@@ -164,10 +175,12 @@ class MatrixFamily(Family[MatrixConfig]):
             config.FILL,
             resident_groups(traits, items, local_bytes(config, problem.dtype), registers),
             max(1.0, _SCHEDULERS / config.subgroups),
+            tile_rounds(config.SLICES, config.FILL),
+            1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * config.KWG * costs.stored,
-            cache=costs.cache_byte * (config.MWG + config.NWG) * config.KWG * costs.stored,
-            loads=costs.load * loads,
-            store=costs.cache_byte * config.MWG * config.NWG * costs.result,
+            cache=cache,
+            loads=loads,
+            store=_stored(costs, problem.out, config) + joined,
             join=costs.memory_byte * 2 * config.MWG * config.NWG * max(4, costs.stored),
             packs=len(packed),
             packed_a=packing if "a" in packed else 0.0,
@@ -205,3 +218,15 @@ class MatrixFamily(Family[MatrixConfig]):
         items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         sums = point["MWG"] * point["NWG"] / items
         return dict(point) if is_worth_trying(dtype, traits, sums, items) else None
+
+
+def _stored(costs: Costs, out: MatrixLayout, config: MatrixConfig) -> float:
+    """Seconds of storing a tile: by vectors that were collected, else out of fragments."""
+    entries = config.MWG * config.NWG
+    vector = max(1, VECTOR_BYTES // costs.result)
+    if out.order == "row" and out.alignment >= vector:
+        columns = config.NWG if config.SLICES > 1 else config.NWG // config.SUBGROUPS_N
+        return costs.store(entries, out, columns // vector, vector)
+    if out.order == "row":
+        return costs.store(entries, out, FRAGMENT_LANES, 1, step=2)
+    return costs.store(entries, out, SUB_GROUP // FRAGMENT_LANES, 1)

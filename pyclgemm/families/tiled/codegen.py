@@ -177,6 +177,31 @@ class SlabReader:
         return f"(depth + {self._other} < k ? (int){count} * {self.element.stored_bytes} : 0)"
 
 
+def is_along_tile(name: OperandName, layout: MatrixLayout) -> bool:
+    """Whether an operand's unit-stride index is m or n, along the tile, and not k."""
+    return layout.order == ("column" if name == "a" else "row")
+
+
+def slab_copy_of(
+    name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int = 1
+) -> SlabCopy:
+    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
+    extent, width, items = (
+        (tiles.MWG, tiles.VWM, tiles.MDIMA) if name == "a" else (tiles.NWG, tiles.VWN, tiles.NDIMB)
+    )
+    usable = 1 if layout.order == "strided" else min(width, layout.alignment)
+    if is_along_tile(name, layout):
+        given = items if usable == width else None
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, given)
+    else:
+        # A slab is k-major in local memory: what lies along k is turned around element by element.
+        at_once = 1 if tiles.ASYNC else usable
+        copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
+    if copy is None:
+        raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
+    return copy
+
+
 def slab_reader(
     name: OperandName,
     problem: GemmProblem,
@@ -185,27 +210,11 @@ def slab_reader(
     run: int = 1,
     first_depth: str = "first_depth",
 ) -> SlabReader:
-    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
+    """How a work-item copies its vectors of an operand's slab."""
     layout = problem.operand(name)
-    along_tile = layout.order == ("column" if name == "a" else "row")
-    size, extent, width, items = (
-        (problem.m, tiles.MWG, tiles.VWM, tiles.MDIMA)
-        if name == "a"
-        else (problem.n, tiles.NWG, tiles.VWN, tiles.NDIMB)
-    )
-    if layout.order == "strided":
-        width = 1
-    usable = min(width, layout.alignment)
-    if along_tile and usable == width:
-        copy = slab_copy(extent, tiles.KWG, tiles.work_items, width, items)
-    elif along_tile:
-        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable)
-    else:
-        # A slab is k-major in local memory: what lies along k is turned around element by element.
-        at_once = 1 if tiles.ASYNC else usable
-        copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
-    if copy is None:
-        raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
+    along_tile = is_along_tile(name, layout)
+    copy = slab_copy_of(name, layout, tiles, run)
+    size, extent = (problem.m, tiles.MWG) if name == "a" else (problem.n, tiles.NWG)
     edges: Literal["none", "vectors", "elements"] = "elements"
     if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
         edges = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from typing import ClassVar, TypeVar
@@ -15,9 +16,9 @@ from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import SUB_GROUP, Costs, Work, tile_rounds
 from ..family import (
     TILE_ADVICE,
     Axes,
@@ -30,7 +31,14 @@ from ..family import (
     is_worth_trying,
     point_table,
 )
-from .codegen import generate_xgemm, slab_copy, slab_reader
+from .codegen import (
+    SlabCopy,
+    generate_xgemm,
+    is_along_tile,
+    slab_copy,
+    slab_copy_of,
+    slab_reader,
+)
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 
@@ -60,6 +68,10 @@ _OTHER_REGISTERS = 40
 _LANES = 128
 
 
+#: The columns of the tables of points that all have.
+_TABLE = "ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES FRAGMENTS RUN_K"
+
+
 class _TiledFamily(Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
@@ -68,24 +80,35 @@ class _TiledFamily(Family[Tiled]):
     packs: ClassVar[bool] = False  # whether operands of any layout are brought to one first
 
     # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
-    # stages and copies past the registers where the device has them.
+    # stages and copies past the registers where the device has them. The last two are for results
+    # whose rows are not aligned: neighbours store neighbouring elements.
     points = tuple(
-        {**point, "VWM": 4, "VWN": 4, "PAD_A": 1, "ASYNC": 1, "GROUP_M": 4, "FILL": fill}
-        for point in point_table(
-            "STAGED STRIDED ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES FRAGMENTS RUN_K",
-            (1, 1, 2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
-            (1, 1, 4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
-            (1, 1, 4, 4, 4, 8, 32, 8, 2, 4, 3, 1, 16),
-            (1, 1, 4, 4, 8, 8, 16, 8, 1, 8, 3, 1, 8),
-            (1, 1, 8, 4, 4, 8, 32, 8, 2, 4, 3, 2, 8),
-            (1, 1, 4, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
-            (1, 1, 4, 4, 4, 16, 32, 8, 1, 4, 3, 1, 8),
-            (1, 1, 8, 4, 8, 8, 32, 8, 2, 8, 3, 2, 8),
-            (1, 1, 8, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
-            (1, 1, 8, 8, 8, 8, 16, 8, 2, 8, 3, 2, 8),
-            (1, 1, 8, 8, 8, 16, 16, 8, 1, 8, 3, 2, 8),
-            (1, 1, 8, 8, 16, 16, 16, 8, 1, 8, 2, 2, 8),
-            (1, 1, 8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
+        {"PAD_A": 1, "PAD_B": 1, "ASYNC": 1, "GROUP_M": 4, "FILL": fill, **point}
+        for point in (
+            *(
+                {"VWM": 4, "VWN": 4, **point}
+                for point in point_table(
+                    f"STAGED STRIDED {_TABLE}",
+                    (1, 1, 2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
+                    (1, 1, 4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
+                    (1, 1, 4, 4, 4, 8, 32, 8, 2, 4, 3, 1, 16),
+                    (1, 1, 4, 4, 8, 8, 16, 8, 1, 8, 3, 1, 8),
+                    (1, 1, 8, 4, 4, 8, 32, 8, 2, 4, 3, 2, 8),
+                    (1, 1, 4, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+                    (1, 1, 4, 4, 4, 16, 32, 8, 1, 4, 3, 1, 8),
+                    (1, 1, 8, 4, 8, 8, 32, 8, 2, 8, 3, 2, 8),
+                    (1, 1, 8, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+                    (1, 1, 8, 8, 8, 8, 16, 8, 2, 8, 3, 2, 8),
+                    (1, 1, 8, 8, 8, 16, 16, 8, 1, 8, 3, 2, 8),
+                    (1, 1, 8, 8, 16, 16, 16, 8, 1, 8, 2, 2, 8),
+                    (1, 1, 8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
+                )
+            ),
+            *point_table(
+                f"VWM VWN {_TABLE}",
+                (1, 1, 2, 1, 4, 32, 16, 8, 1, 1, 3, 1, 8),
+                (2, 1, 8, 4, 4, 32, 16, 8, 1, 1, 2, 1, 8),
+            ),
         )
         for fill in (0, 2)
     )
@@ -123,15 +146,25 @@ class _TiledFamily(Family[Tiled]):
         held = tiles.MWI * tiles.NWI + 2 * (tiles.MWI + tiles.NWI)
         needed = min(255, held * math.ceil(staged / 4) + _OTHER_REGISTERS)
         registers = tiles.REGISTERS or needed
-        loads = turned = 0
-        for extent, width, layout, along in (
-            (tiles.MWG, tiles.VWM, read.a, "column"),
-            (tiles.NWG, tiles.VWN, read.b, "row"),
+        run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+        loads = cache = turned = 0.0
+        for name, extent, is_staged in zip(
+            OPERANDS, (tiles.MWG, tiles.NWG), (tiles.SA, tiles.SB), strict=True
         ):
-            along_tile = layout.order == along
-            loads += extent * tiles.KWG // (min(width, layout.alignment) if along_tile else 1)
-            turned += 0 if along_tile else extent * tiles.KWG
+            if not is_staged:  # work-items read their fragments through the caches
+                cache += costs.cache_byte * extent * tiles.KWG * costs.stored
+                continue
+            copy, conflicts = _slab_access(name, read.operand(name), tiles, run_k, staged)
+            aligned = costs.is_aligned(read.operand(name))
+            issue, moved = costs.transfer(
+                extent * tiles.KWG, costs.stored, copy.unit_items, copy.width, aligned=aligned
+            )
+            loads += issue
+            cache += moved
+            # A turn of local memory serves one word of each bank, 128 bytes.
+            turned += costs.local_byte * 128 * extent * tiles.KWG / SUB_GROUP * conflicts
         local, _ = _local_reads(tiles, staged, _lockstep(traits))
+        joined = costs.local_byte * 2 * tiles.MWG * tiles.NWG * staged * (tiles.SLICES - 1)
         packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
         lanes = _LANES if traits.vendor in ("nvidia", "amd") else _lockstep(traits)
         return Work(
@@ -142,11 +175,13 @@ class _TiledFamily(Family[Tiled]):
             tiles.FILL,
             resident_groups(traits, tiles.work_items, local_bytes(tiles, problem.dtype), registers),
             max(1.0, lanes / tiles.work_items),
+            tile_rounds(tiles.SLICES, tiles.FILL),
+            1 / max(1, tiles.STAGES - 1),
             local=costs.local_byte * local * tiles.KWG,
-            cache=costs.cache_byte * (tiles.MWG + tiles.NWG) * tiles.KWG * costs.stored,
-            loads=costs.load * loads,
-            turned=costs.local_byte * turned * staged,
-            store=costs.cache_byte * tiles.MWG * tiles.NWG * costs.result,
+            cache=cache,
+            loads=loads,
+            turned=turned,
+            store=_stored(costs, problem.out, tiles) + joined,
             join=costs.memory_byte * 2 * tiles.MWG * tiles.NWG * max(4, staged),
             packs=2 if self.packs else 0,
             packed_a=packing,
@@ -380,6 +415,42 @@ def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
         for count in (256, 128, 64, 32, 16, 8, 4, 2, 1)
         if items % count == 0 and slab_copy(extent, depth, items, width, count)
     ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _slab_access(
+    name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int, size: int
+) -> tuple[SlabCopy, int]:
+    """How a slab is copied, and the turns that local memory takes for what a sub-group turns.
+
+    No turns are counted for what lies along the tile, and is written as it is read.
+    """
+    copy = slab_copy_of(name, layout, tiles, run)
+    if is_along_tile(name, layout):
+        return copy, 0
+    extent, padding, width = (
+        (tiles.MWG, tiles.PADA, tiles.VWM) if name == "a" else (tiles.NWG, tiles.PADB, tiles.VWN)
+    )
+    words: dict[int, set[int]] = {}
+    for item in range(min(SUB_GROUP, tiles.work_items)):
+        depth, position = item % copy.unit_items * copy.width, item // copy.unit_items
+        swizzled = position ^ (depth % tiles.SWIZZLE * width)
+        first = (depth * (extent + padding) + swizzled) * size // 4
+        for word in range(first, first + max(1, size // 4)):
+            words.setdefault(word % 32, set()).add(word)
+    return copy, max(map(len, words.values()))
+
+
+def _stored(costs: Costs, out: MatrixLayout, tiles: XgemmConfig) -> float:
+    """Seconds of storing a tile: by vectors along rows, else by elements."""
+    entries = tiles.MWG * tiles.NWG
+    if out.order == "row":
+        if out.alignment >= tiles.VWN:
+            return costs.store(entries, out, tiles.LANES_N, tiles.VWN)
+        return costs.store(entries, out, tiles.LANES_N, 1, step=tiles.VWN)
+    return costs.store(
+        entries, out, tiles.LANES_M if out.order == "column" else 1, 1, step=tiles.VWM
+    )
 
 
 def _lockstep(traits: DeviceTraits) -> int:

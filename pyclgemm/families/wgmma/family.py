@@ -8,6 +8,7 @@ from ...codegen.config import (
     ALL_REGISTERS,
     FENCED_FILL,
     MOST_REGISTERS,
+    VECTOR_BYTES,
     Constraint,
     within_local_memory,
     within_work_group,
@@ -23,7 +24,7 @@ from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from .codegen import (
     WgmmaConfig,
@@ -222,9 +223,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
             depth,
             costs.multiply_add * config.MWG * config.NWG * depth,
             config.FILL,
+            exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
-            store=costs.cache_byte * config.MWG * config.NWG * costs.result,
+            store=_stored(costs, problem.transposed.out if swapped else problem.out, config),
             join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
             packs=len(packed),
             packed_a=packing if "ab"[swapped] in packed else 0.0,
@@ -293,3 +295,12 @@ def _is_exchanged(problem: GemmProblem) -> bool:
     """Whether TF32 needs rows and columns exchanged: only A may pass through registers."""
     direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
     return direct and problem.a.order == "row" and problem.b.order == "row"
+
+
+def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
+    """Seconds of storing a tile: in whole lines that were collected, else out of fragments."""
+    entries = config.MWG * config.NWG
+    vector = VECTOR_BYTES // costs.result
+    if out.order != "strided" and out.alignment >= vector:
+        return costs.store(entries, out, SUB_GROUP, vector)
+    return costs.store(entries, out, FRAGMENT_LANES if out.order == "row" else 1, 1, step=2)
