@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyopencl as cl
@@ -87,11 +88,12 @@ class Call(NamedTuple):
 
     def arrays(self, out: Any) -> list[Any]:
         """The arrays that the launches of a `checked` call take, in their order."""
-        arrays = [self.a, self.b, out]
-        if self.c is not None and self.beta != 0:
-            arrays.append(self.c)
-        if self.epilogue is not None and self.epilogue.bias is not None:
-            arrays.append(self.epilogue.bias)
+        a, b, c, _, epilogue, _, beta = self[:7]
+        arrays = [a, b, out]
+        if c is not None and beta != 0:
+            arrays.append(c)
+        if epilogue is not None and epilogue.bias is not None:
+            arrays.append(epilogue.bias)
         return arrays
 
     def with_arrays(self, bias: Any, **arrays: Any) -> Call:
@@ -106,10 +108,14 @@ def _bias_facts(bias: Any) -> tuple[Any, ...] | None:
     return None if bias is None else facts_of(bias)
 
 
-def facts_of(array: Any) -> tuple[Any, ...]:
+def facts_of(array: Any) -> Any:
     """The features of an array that kernels depend on: its alignment, but not its offset."""
     if array.__class__ is PackedMatrix:
-        return array.shape, array.dtype, array.precision, array.layout
+        return array.facts
     if array.__class__ is MatrixSequence and array.scattered:
         return array.shape, array.strides, array.alignment, array.dtype, "scattered"
     return array.shape, array.strides, array.offset & 255, array.dtype
+
+
+#: Makes a `Call` of all its fields in half the time that ``Call(...)`` takes.
+call_of: Callable[[tuple[Any, ...]], Call] = functools.partial(tuple.__new__, Call)

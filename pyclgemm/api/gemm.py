@@ -9,7 +9,7 @@ import pyopencl as cl
 
 from ..codegen.config import Config
 from ..problem.problem import Epilogue
-from .arguments import Call
+from .arguments import call_of
 from .run import run
 
 
@@ -108,9 +108,9 @@ def gemm(
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    call = Call(
+    call = call_of((
         a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
-        wait_for,
-    )  # fmt: skip
+        wait_for, False,
+    ))  # fmt: skip
     out, event = run(queue, call)
     return (out, event) if return_event else out

@@ -33,21 +33,24 @@ class Prepared(NamedTuple):
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
     """Find the launches for calls like this one, which is checked, or build them."""
-    kept = queue_state(queue).prepared
     key = call.key()
-    prepared: Prepared | None = kept.get(key)
-    if prepared is None:
-        product = describe_product(call)
-        shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-        if call.config is None and is_asked_for():
-            out = call.out
-            if out is None:
-                out = new_array(queue, "out", shape, dtype, call.allocator)
-            sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
-        else:
-            sequence = build_sequence(queue, *choose(queue, product, call.config))
-        prepared = Prepared(sequence, shape, dtype)
-        kept.keep(key, prepared)
+    prepared: Prepared | None = queue_state(queue).prepared.get(key)
+    return prepared or _prepare_new(queue, call, key)
+
+
+def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Prepared:
+    """Build the launches, and keep them under a key."""
+    product = describe_product(call)
+    shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
+    if call.config is None and is_asked_for():
+        out = call.out
+        if out is None:
+            out = new_array(queue, "out", shape, dtype, call.allocator)
+        sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
+    else:
+        sequence = build_sequence(queue, *choose(queue, product, call.config))
+    prepared = Prepared(sequence, shape, dtype)
+    queue_state(queue).prepared.keep(key, prepared)
     return prepared
 
 
@@ -64,13 +67,20 @@ def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | N
 def run(
     queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
 ) -> tuple[Any, cl.Event | None]:
-    """Run a product by `launch`, on copies of the arrays that are on the host."""
+    """Run a product by `launch`, which takes arrays on the device."""
     a, b, c, out, epilogue = call[:5]
     bias = None if epilogue is None else epilogue.bias
-    arrays = (a, b, c, out, bias)
     # The first question, which is quick, answers for nearly all calls.
-    if DEVICE_TYPES.issuperset(map(type, arrays)) or all(map(is_on_device, arrays)):
+    if {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__} <= DEVICE_TYPES:
         return launch(queue, call)
+    if all(map(is_on_device, (a, b, c, out, bias))):
+        return launch(queue, call)
+    return _run_copies(queue, call, launch)
+
+
+def _run_copies(queue: cl.CommandQueue, call: Call, launch: Runner) -> tuple[Any, cl.Event | None]:
+    """Run a product on copies of the arrays that are on the host."""
+    out = call.out
 
     def run_copies(**copies: Any) -> tuple[Any, cl.Event | None]:
         if isinstance(out, np.ndarray):
@@ -80,8 +90,8 @@ def run(
             check_array("out", out)
         return launch(queue, call.with_arrays(**copies))
 
-    operands = {"bias": bias, "a": a, "b": b, "c": c}
+    operands = {"bias": call.bias, "a": call.a, "b": call.b, "c": call.c}
     makes_host_array = not any(
-        isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)
+        isinstance(array, (cl_array.Array, ArraySequence)) for array in (call.a, call.b, call.c)
     )
     return through_device(queue, operands, out, run_copies, makes_host_array=makes_host_array)

@@ -92,11 +92,9 @@ class MatrixSequence:
         return [View(*matrix, int(offset)) for offset in self.byte_offsets]
 
 
-def set_events(out: Any, event: cl.Event, *, replace: bool = True) -> None:
-    """Have users of an array or sequence wait for an event, alone or beside those so far."""
-    lists = out.event_lists if out.__class__ is MatrixSequence else (out.events,)
-    for events in lists:
-        events[:] = [event] if replace else [*events, event]
+def event_lists(array: Any) -> Sequence[list[Any]]:
+    """The lists of events that users of an array or sequence wait for."""
+    return array.event_lists if array.__class__ is MatrixSequence else (array.events,)
 
 
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
@@ -358,6 +356,8 @@ class PackedMatrix:
         self.queue = queue
         self.base_data: Any = None
         self.events: list[cl.Event] = []
+        #: What kernels depend on; a text, as Python keeps a text's hash.
+        self.facts = f"{shape} {dtype} {precision} {layout}"
 
     @property
     def padded_shape(self) -> tuple[int, int]:

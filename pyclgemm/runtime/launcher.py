@@ -35,7 +35,7 @@ from ..codegen.launch import (
 from ..codegen.source import Argument
 from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
-from .arrays import SHARED, MatrixSequence, overlaps, set_events
+from .arrays import SHARED, MatrixSequence, event_lists, overlaps
 from .build import build_kernel
 from .memory import launch_error, new_buffer
 from .queue_state import QueueState
@@ -237,7 +237,7 @@ class LaunchSequence:
             *(Offset(one.role) for one in operands),
             *map(Scalar, scalars),
         )
-        self._idle = deque([self._bind()])
+        self._idle = deque([self._bind()], maxlen=_MOST_IDLE)
 
     def enqueue(
         self,
@@ -316,26 +316,29 @@ class LaunchSequence:
                 name = self._operands[index].name
                 buffers.append(self._offset_buffer(bound, name, arrays[index]))
             if workspaces is not None:
-                buffers += [workspaces.buffer(name, size) for name, size in self._workspaces]
+                for name, size in self._workspaces:
+                    buffers.append(workspaces.buffer(name, size))
                 if workspaces.last_use is not None:
                     events.append(workspaces.last_use)
             bound.set_buffers(buffers)
             event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
                 # It comes after all that the array waited for before: it replaces them.
-                set_events(out, event)
+                for awaited in event_lists(out):
+                    awaited[:] = [event]
         except BaseException as error:
             # What was launched may still write the result: its users wait for that.
             with contextlib.suppress(cl.Error):
-                set_events(out, cl.enqueue_marker(self._queue, wait_for=None), replace=False)
+                marker = cl.enqueue_marker(self._queue, wait_for=None)
+                for awaited in event_lists(out):
+                    awaited.append(marker)
             if isinstance(error, cl.Error):
                 raise self._typed(error) from error
             raise
         if workspaces is not None:
             workspaces.last_use = event if self._chained else None
             self._pool.give_back(workspaces)
-        if len(self._idle) < _MOST_IDLE:
-            self._idle.append(bound)
+        self._idle.append(bound)
         if is_exiting():
             self._queue.finish()
         return event

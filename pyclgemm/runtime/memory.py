@@ -111,8 +111,7 @@ def launch_error(
 #: The workspace in which the work-groups that split a tile's k loop count their arrivals.
 COUNTERS = "counters"
 
-#: Workspaces that wait for a call, beyond which they are let go. More than one are only in use
-#: where several threads call at the same moment.
+#: Most workspaces that wait for a call. Several exist only if several threads call at once.
 _MOST_IDLE = 4
 
 
@@ -142,7 +141,7 @@ class WorkspacePool:
 
     def __init__(self, context: cl.Context) -> None:
         self._context = context
-        self._idle: deque[Workspaces] = deque()
+        self._idle: deque[Workspaces] = deque(maxlen=_MOST_IDLE)
 
     def take(self) -> Workspaces:
         """Workspaces that no other call uses."""
@@ -153,5 +152,4 @@ class WorkspacePool:
 
     def give_back(self, workspaces: Workspaces) -> None:
         """Offer workspaces to the next call, while what was enqueued may still use them."""
-        if len(self._idle) < _MOST_IDLE:
-            self._idle.append(workspaces)
+        self._idle.append(workspaces)
