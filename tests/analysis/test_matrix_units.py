@@ -12,7 +12,6 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm import WgmmaConfig
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ab import Comparison
 from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
@@ -44,7 +43,7 @@ from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import recorded
-from tests.support.families import load_bytes, traffic_of
+from tests.support.families import traffic_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.system import output_of, text_of
 from tests.support.typical_configs import CPU, WGMMA
@@ -172,41 +171,6 @@ def test_a_profile_is_related_to_the_units_ceiling(units, queue):
     for part in ("m16n8k16", "float16 by matrix units", "a (its rows are multiples of 8 bytes"):
         assert part in text
     assert analysis.work_items == 64
-
-
-def test_traffic_counts_each_sub_groups_part():
-    problem = CUBE.problem("float16")
-    found = traffic_of(problem, replace(CONFIG, MWG=64), 32)
-    tiles, depth = 2, 64
-    assert found.tiles == tiles * depth * (64 + 32) * 2
-    # Two sub-groups share B's columns, and each has rows of A of its own.
-    assert found.local == tiles * depth * (64 + 2 * 32) * 2
-    assert found.packing == 0
-    assert traffic_of(problem, CONFIG, 32, packed=("b",)).packing == 2 * 2 * 64 * 64
-
-
-def test_bytes_of_loads():
-    def loads(problem, config, packed=()):
-        found = load_bytes(problem, config, packed)
-        return found.pop("A from global memory"), found.pop("B from global memory"), found
-
-    odd, in_place = GemmShape(64, 63, 62).problem("float16"), replace(CONFIG, UNALIGNED=1)
-    assert loads(CUBE.problem("float16"), CONFIG) == (16, 16, {})
-    assert loads(odd, CONFIG, packed="ab") == (16, 16, {})
-    assert loads(odd, in_place) == (4, 2, {})
-
-
-def test_traffic_of_warpgroups_counts_parts():
-    config = WgmmaConfig(MWG=128, NWG=64)
-    half = traffic_of(GemmShape(128, 64, 100).problem("float16"), config, 32)
-    assert half.tiles == 128 * (128 + 64) * 2
-    # Two fragments of 64 rows read B, and each its own rows.
-    assert half.local == 128 * (128 + 2 * 64) * 2
-    split = GemmShape(128, 64, 128).problem(precision="BF16_BF16_F32_X6")
-    found = traffic_of(split, config, 32, packed=("a", "b"))
-    assert found.tiles == 3 * half.tiles
-    assert found.local == 6 * half.local
-    assert found.packing == 2 * 3 * 2 * (128 + 64) * 128
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import CpuConfig, SmallConfig
+from pyclgemm import CpuConfig, SmallConfig, WgmmaConfig
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import Utilisation, bounds_of, judge, utilise
 from pyclgemm.codegen.stream_k import Division
@@ -25,6 +25,7 @@ DIRECT = XgemmDirectConfig(
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 GEMV = GemvConfig(MR=1, WGS=128, LANES_N=32, VW=4)
 MATRIX, WGMMA = replace(unit_configs.MATRIX, FILL=1), replace(unit_configs.WGMMA, FILL=1)
+TALL = WgmmaConfig(MWG=128, NWG=64)
 SMALL = SmallConfig(MWI=2, NWI=2, WGS=32)
 #: What two sub-groups of 8 x 4 work-items read of each slab, with four entries of A and of B each.
 STAGED = 4 * 4 * 64 * 2 * (8 * 4 + 4 * 4)
@@ -32,6 +33,11 @@ STAGED = 4 * 4 * 64 * 2 * (8 * 4 + 4 * 4)
 
 def problem(m, n, k, **others):
     return product_of(m, n, k, **others).problem
+
+
+def apart(options):
+    """Options of a product, and which operands are packed."""
+    return {name: options[name] for name in options if name != "packed"}, options.get("packed", ())
 
 
 @pytest.mark.parametrize(
@@ -79,10 +85,22 @@ def test_a_family_of_whole_products_has_no_tiles():
          {"tiles": 2 * 64 * 64 * 4, "local": STAGED}),  # staged as float
         (CPU, (12, 64, 100), {},
          {"tiles": 2 * 100 * 70 * 4, "packing": 2 * 4 * 100 * (12 + 64), "local": None}),
+        # Two sub-groups share B's columns, and each has rows of A of its own.
+        (replace(MATRIX, MWG=64), (64, 64, 64), {"dtype": "float16"},
+         {"tiles": 2 * 64 * (64 + 32) * 2, "local": 2 * 64 * (64 + 2 * 32) * 2, "packing": 0}),
+        (MATRIX, (64, 64, 64), {"dtype": "float16", "packed": ("b",)},
+         {"packing": 2 * 2 * 64 * 64}),
+        # Two fragments of 64 rows read B, and each its own rows; split terms are six products.
+        (TALL, (128, 64, 100), {"dtype": "float16"},
+         {"tiles": 128 * (128 + 64) * 2, "local": 128 * (128 + 2 * 64) * 2}),
+        (TALL, (128, 64, 128), {"precision": "BF16_BF16_F32_X6", "packed": ("a", "b")},
+         {"tiles": 3 * 128 * (128 + 64) * 2, "local": 6 * 128 * (128 + 2 * 64) * 2,
+          "packing": 2 * 3 * 2 * (128 + 64) * 128}),
     ],
 )  # fmt: skip
 def test_traffic(config, sizes, options, wanted):
-    found = traffic_of(problem(*sizes, **options), config, 32)
+    given, packed = apart(options)
+    found = traffic_of(problem(*sizes, **given), config, 32, packed=packed)
     assert {name: getattr(found, name) for name in wanted} == wanted
 
 
@@ -113,7 +131,7 @@ def test_joining_writes_and_reads_the_sums_of_a_tile(config, sizes, options, div
     assert alone.cache == alone.tiles
 
 
-OF_B = "B from global memory"
+OF_A, OF_B = "A from global memory", "B from global memory"
 
 
 @pytest.mark.parametrize(
@@ -129,12 +147,17 @@ OF_B = "B from global memory"
         (CPU, (32, 32, 32), {"dtype": "float64"}, {"packed B": 128}),
         # Boxes are copied by no work-item.
         (SMALL, (8, 64, 16), {}, {}), (WGMMA, (128, 128, 128), {"dtype": "float16"}, {}),
-        (replace(WGMMA, TMA=0), (128, 128, 128), {"dtype": "float16"},
-         {"A from global memory": 16, OF_B: 16}),
+        (replace(WGMMA, TMA=0), (128, 128, 128), {"dtype": "float16"}, {OF_A: 16, OF_B: 16}),
+        *((config, sizes, {"dtype": "float16"},
+           {OF_A: of_a, OF_B: of_b, "A from local memory": None, "B from local memory": None})
+          for config, sizes, of_a, of_b in (
+              (MATRIX, (64, 64, 64), 16, 16), (replace(MATRIX, UNALIGNED=1), (64, 63, 62), 4, 2))),
+        (MATRIX, (64, 63, 62), {"dtype": "float16", "packed": "ab"}, {OF_A: 16, OF_B: 16}),
     ],
 )  # fmt: skip
 def test_bytes_of_a_load(config, sizes, options, wanted):
-    found = load_bytes(problem(*sizes, **options), config)
+    given, packed = apart(options)
+    found = load_bytes(problem(*sizes, **given), config, packed)
     assert {name: found.get(name) for name in wanted} == wanted
     assert bool(found) == bool(wanted)
 
