@@ -165,11 +165,16 @@ WAYS = {
     "an error": 3,
     "threads that multiply": 0,
     "an exit handler that multiplies": 0,
+    # Which leaves OpenCL alone: the parent goes on.
+    "a forked child that ends past its exit handlers": 0,
+    "a forked child that exits": 0,
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interpreter_that_ends_early_ends_with_its_own_status(device, tmp_path, way):
+    if way == "a forked child that exits" and "NVIDIA" in device.platform.name:
+        pytest.skip("NVIDIA's driver crashes in a child that releases its parent's objects")
     # No cache: what a runtime compiles takes long enough for the exit to come first.
     cold = {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
     run = subprocess.run(

@@ -1,6 +1,7 @@
 """Leaves the interpreter in the midst of things: ``exit_script.py PLATFORM WAY``."""
 
 import atexit
+import os
 import sys
 import threading
 import time
@@ -45,3 +46,12 @@ elif way == "threads that multiply":
     time.sleep(0.4)
 elif way == "an exit handler that multiplies":
     atexit.register(lambda: multiply(queue, 500))
+elif way.startswith("a forked child"):
+    assert (multiply(queue, 8).get() == 8).all()
+    child = os.fork()
+    if not child:
+        # Past the exit handlers multiprocessing ends its processes.
+        (os._exit if "past" in way else sys.exit)(8)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 8, status
+    assert (multiply(queue, 8, alpha=2.0).get() == 16).all()
