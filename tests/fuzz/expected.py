@@ -56,35 +56,12 @@ class Wanted(Expected):
     told: np.ndarray
 
 
-class _Magnitudes:
-    """Absolute values of all that a result is made of."""
-
-    def __init__(self, a, b, c, bias, alpha, beta):
-        wide = np.complex128 if a.dtype.name in COMPLEX_DTYPES else np.float64
-        if alpha == 0:
-            a, b = a[:, :0], b[:0]
-        shape = len(a), b.shape[1]
-        addend = c if c is not None and beta else np.zeros(shape)
-        offset = np.zeros(shape[1]) if bias is None else bias
-        self.arrays = [abs(one.astype(wide)) for one in (a, b, addend, offset)]
-        self.numbers = [abs(alpha), abs(beta or 0.0)]
-
-    def sums(self, *, finite=False):
-        """``|A| |B|``, and the whole sum; of finite parts alone if that is wanted."""
-        left, right, addend, offset = self.arrays
-        alpha, beta = self.numbers
-        if finite:
-            parts = [np.where(np.isfinite(one), one, 0.0) for one in self.arrays]
-            left, right, addend, offset = parts
-            alpha, beta = (one if math.isfinite(one) else 1.0 for one in self.numbers)
-        products = left @ right
-        return products, alpha * products + beta * addend + offset
-
-    def infinite(self):
-        """Elements that depend on a NaN or an infinity."""
-        left, right, addend, offset = (~np.isfinite(one) for one in self.arrays)
-        found = left.any(1, keepdims=True) | right.any(0, keepdims=True) | addend | offset
-        return found | (not all(map(math.isfinite, self.numbers)))
+def _sums(arrays, numbers):
+    """``|A| |B|``, and the whole sum, of the absolute values of all that a result is made of."""
+    left, right, addend, offset = arrays
+    alpha, beta = numbers
+    products = left @ right
+    return products, alpha * products + beta * addend + offset
 
 
 def wanted_product(a, b, c, bias, result, *, trans_a="N", trans_b="N", **options):
@@ -107,15 +84,22 @@ def _with_limits(
     value = reference.value
     is_complex = a.dtype.name in COMPLEX_DTYPES
     arithmetic, stored = arithmetic_of(a.dtype.name, precision), ml_dtypes.finfo(result)
-    magnitudes = _Magnitudes(a, b, c, bias, alpha, beta)
-    left, right, addend, _ = magnitudes.arrays
-    products, whole = magnitudes.sums()
+    nothing = np.zeros(value.shape)
+    read = (
+        *((a, b) if alpha else (a[:, :0], b[:0])),
+        c if c is not None and beta else nothing,
+        nothing[:1] if bias is None else bias,
+    )
+    wide = np.complex128 if is_complex else np.float64
+    arrays = left, right, addend, _ = [abs(one.astype(wide)) for one in read]
+    numbers = [abs(alpha), abs(beta or 0.0)]
+    products, whole = _sums(arrays, numbers)
 
     depth = left.shape[1] * (2 if is_complex else 1)
     rows, columns = left.sum(1, keepdims=True), right.sum(0, keepdims=True)
     slope = 1.13 if activation else 1.0
     flushed = abs(alpha) * (rows + columns + 2 * depth) + products + addend
-    flushed += sum(magnitudes.numbers) + 4
+    flushed += sum(numbers) + 4
     bound = reference.bound + 2 * slope * float(arithmetic.tiny) * flushed
 
     largest = 0.25 * float(arithmetic.max)
@@ -124,8 +108,12 @@ def _with_limits(
     told = fits
     if not is_complex:
         # Finite parts that overflow could change an infinity to NaN.
-        finite_products, finite_whole = magnitudes.sums(finite=True)
-        infinite = magnitudes.infinite() & (finite_products < largest) & (finite_whole < largest)
+        finite = [np.isfinite(one) for one in arrays]
+        is_finite = finite[0].all(1, keepdims=True) & finite[1].all(0, keepdims=True)
+        infinite = ~(is_finite & finite[2] & finite[3] & np.isfinite(numbers).all())
+        parts = map(np.where, finite, arrays, [0.0] * 4)
+        for sums in _sums(parts, [one if math.isfinite(one) else 1.0 for one in numbers]):
+            infinite &= sums < largest
         if activation not in _KEEPS_INFINITIES:
             # What is NaN before the activation stays so.
             before = expected_gemm(a, b, c, bias=bias, alpha=alpha, beta=beta, precision=precision)
