@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -130,11 +130,11 @@ class Record:
 
 
 class _UncomparedError(Exception):
-    """A shape on which the two sides cannot be compared; `wrong` if a result was not right."""
+    """A shape on which the two sides cannot be compared."""
 
-    def __init__(self, reason: str, *, wrong: bool = False) -> None:
-        super().__init__(reason)
-        self.wrong = wrong
+
+class _WrongError(_UncomparedError):
+    """A result was not right."""
 
 
 class Comparison:
@@ -191,7 +191,7 @@ class Comparison:
                 results.append(self._compare_on(shape, asked_base, asked_change, rounds))
             except _UncomparedError as error:
                 skipped[str(shape)] = str(error)
-                wrong = wrong or error.wrong
+                wrong = wrong or isinstance(error, _WrongError)
             report(shape)
         ratio = spread = None
         verdict = "failed"
@@ -267,7 +267,7 @@ class Comparison:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise _UncomparedError(f"{named} does not run: {line[0]}") from error
         if fault:
-            raise _UncomparedError(f"{named} is wrong: {fault}", wrong=True)
+            raise _WrongError(f"{named} is wrong: {fault}")
         return ready
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
@@ -335,38 +335,24 @@ def _record_from(content: Any) -> Record:
     return Record(**content, results=tuple(results))
 
 
-_TEXT, _NUMBER, _POSITIVE = {"type": "string"}, {"type": "number"}, {"exclusiveMinimum": 0}
-_SIDE = {
-    "type": "object",
-    "required": ["config", "gflops", "bottleneck"],
-    "properties": {
-        "config": {"type": "object"},
-        "gflops": _NUMBER | _POSITIVE,
-        "bottleneck": {"type": "object"},
-    },
+#: What JSON has for the types of the dataclasses' fields, as they are written there.
+_JSON_TYPES: dict[Any, Any] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "float | None": {"type": ["number", "null"]},
+    "Mapping[str, Any]": {"type": "object"},
+    "Mapping[str, str]": {"type": "object", "additionalProperties": {"type": "string"}},
 }
 
-#: What a line holds; the rest is told by the dataclasses.
-_SCHEMA = {
-    "type": "object",
-    "required": ["record", "results"],
-    "properties": {
-        "record": {"const": _VERSION},
-        "rounds": {"type": "integer"},
-        "ratio": {"type": ["number", "null"]},
-        "spread": {"type": ["number", "null"]},
-        "skipped": {"type": "object", "additionalProperties": _TEXT},
-        "results": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["before", "after"],
-                "properties": {
-                    "shape": _TEXT, "before": _SIDE, "after": _SIDE, "ratio": _NUMBER,
-                    "error": _NUMBER,
-                },
-            },
-        },
-    },
-    "additionalProperties": _TEXT,
-}  # fmt: skip
+
+def _schema_of(kind: Any, **required: Any) -> dict[str, Any]:
+    """The schema of a dataclass, whose constructor complains of what is missing or unknown."""
+    plain = {one.name: _JSON_TYPES[one.type] for one in fields(kind) if one.type in _JSON_TYPES}
+    return {"type": "object", "required": list(required), "properties": plain | required}
+
+
+_SIDE = _schema_of(Side, gflops={"type": "number", "exclusiveMinimum": 0})
+_RESULT = _schema_of(ShapeResult, before=_SIDE, after=_SIDE)
+_RESULTS = {"type": "array", "items": _RESULT}
+_SCHEMA = _schema_of(Record, record={"const": _VERSION}, results=_RESULTS)

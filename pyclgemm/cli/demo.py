@@ -200,17 +200,13 @@ def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
 def probabilities(
     queue: cl.CommandQueue, layers: list[DenseLayer], images: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Run images through the layers, and a softmax in NumPy; probabilities are (count, 10)."""
+    """Run images through the layers, and a softmax; probabilities are (count, 10)."""
+    from scipy.special import softmax
+
     values = cl_array.to_device(queue, images)
     for layer in layers:
         values = layer(values)
-    return softmax(values.get())
-
-
-def softmax(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Turn the scores of each row into probabilities."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+    return np.asarray(softmax(values.get(), axis=1))
 
 
 def agree(

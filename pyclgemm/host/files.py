@@ -19,8 +19,10 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -250,8 +252,9 @@ def parse_json(text: str | bytes) -> Any:
     except ValueError as error:
         # `from None`: a UnicodeDecodeError holds the whole text, and would be printed.
         raise JsonError(str(error)) from None
-    if not _is_flat(text):
-        _check_depth(content)
+    # Brackets in strings only make the quick first answer no.
+    if not _is_flat(text) and not _is_flat(_STRING.sub("", text)):
+        raise JsonError(_TOO_DEEP)
     return content
 
 
@@ -278,39 +281,24 @@ def read_lines(path: Path, most_bytes: int = MOST_LOG_BYTES) -> list[str]:
     return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
 
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+
+
 def _is_flat(text: str) -> bool:
-    """A quick test that nesting is shallow. Brackets in strings may only make it answer no."""
-    no_brackets = bytes(set(range(256)) - set(b"[]{}"))
-    brackets = text.encode(errors="replace").translate(None, no_brackets)
-    for _ in range(MOST_DEPTH // 2):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    """Whether brackets are nested at most `MOST_DEPTH` deep."""
+    brackets = text.encode(errors="replace").translate(_BRACKETS, _OTHERS)
+    for _ in range(MOST_DEPTH):
+        brackets = brackets.replace(b"[]", b"")  # the innermost ones
     return not brackets
-
-
-def _check_depth(content: Any) -> None:
-    """Raise `JsonError` if nesting is too deep; level by level, without recursion."""
-    level = [content] if isinstance(content, (dict, list)) else []
-    depth = 0
-    while level:
-        depth += 1
-        if depth > MOST_DEPTH:
-            raise JsonError(_TOO_DEEP)
-        level = [
-            value
-            for container in level
-            for value in (container.values() if isinstance(container, dict) else container)
-            if isinstance(value, (dict, list))
-        ]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise JsonError(f"an object has the key {name[:60]!r} twice")
-            seen.add(name)
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise JsonError(f"an object has the key {name[:60]!r} twice")
     return content
 
 
