@@ -253,23 +253,19 @@ class PrecisionBench:
 
     def _checked(self, algorithm: Algorithm) -> Row:
         precision = resolve_precision(algorithm.precision, algorithm.operand)
-        operands = self._operands_of(algorithm)
-        ready = operands.plan(precision=algorithm.precision)
-        error = operands.error(ready, precision)
-        if error.held:
-            self._bench.add(plan_contender(algorithm.name, operands, ready, self._blocker))
-        return Row(algorithm, ready.choice.path, str(ready.choice.config), error=error)
-
-    def _operands_of(self, algorithm: Algorithm) -> Operands:
-        """Operands with the same numbers for all algorithms of their type."""
         types = (algorithm.operand, algorithm.result)
-        if types not in self._operands:
+        if types not in self._operands:  # of the same numbers for all algorithms of their types
             rng = np.random.default_rng(self._seed)
             host = random_operands(rng, *self._shape.sizes, algorithm.operand, self._data)
             self._operands[types] = make_operands(
                 self._queue, self._shape, *types, host=host, most_work=_MOST_WORK
             )
-        return self._operands[types]
+        operands = self._operands[types]
+        ready = operands.plan(precision=algorithm.precision)
+        error = operands.error(ready, precision)
+        if error.held:
+            self._bench.add(plan_contender(algorithm.name, operands, ready, self._blocker))
+        return Row(algorithm, ready.choice.path, str(ready.choice.config), error=error)
 
 
 def _line(error: BaseException) -> str:

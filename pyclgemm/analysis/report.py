@@ -18,7 +18,7 @@ from ..errors import ArgumentError, PyclgemmError, printable
 from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
 from ..problem.problem import OPERANDS, GemmProblem, OperandName
-from .ab import Record, Side
+from .ab import Record
 from .ceilings import peak_of
 from .profile import Analysis, Profile
 
@@ -327,7 +327,8 @@ def record_table(record: Record) -> Table:
     table.add_column("ratio", justify="right", footer=total, no_wrap=True)
     table.add_column("limited by", ratio=1, overflow="fold")
     for result in record.results:
-        limits = dict.fromkeys(filter(None, map(_limit, (result.before, result.after))))
+        figures = (result.before.bottleneck, result.after.bottleneck)
+        limits = dict.fromkeys(f"{one['limit']} ({one['share']:.0%})" for one in figures if one)
         table.add_row(
             result.shape,
             number_text(result.before.gflops),
@@ -338,9 +339,3 @@ def record_table(record: Record) -> Table:
     for shape, reason in record.skipped.items():
         table.add_row(shape, "-", "-", "-", Text(reason), style="dim")
     return table
-
-
-def _limit(side: Side) -> str:
-    if not side.bottleneck:
-        return ""
-    return f"{side.bottleneck['limit']} ({side.bottleneck['share']:.0%})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +130,15 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
     for name, value in lines.items():
         click.echo(f"{name:8} {value}")
     if top > 1:
-        open_console().print(_choices_table([choice, *choice.alternatives][:top]))
-
-
-def _choices_table(choices: Sequence[Choice]) -> Table:
-    table = Table(title="Predicted times", title_justify="left")
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("path", no_wrap=True)
-    table.add_column("configuration", overflow="fold")
-    table.add_column("from", no_wrap=True)
-    for one in choices:
-        time = "unknown" if one.seconds is None else time_text(one.seconds)
-        table.add_row(time, one.path, str(one.config), one.level)
-    return table
+        table = Table(title="Predicted times", title_justify="left")
+        table.add_column("time", justify="right", no_wrap=True)
+        table.add_column("path", no_wrap=True)
+        table.add_column("configuration", overflow="fold")
+        table.add_column("from", no_wrap=True)
+        for one in [choice, *choice.alternatives][:top]:
+            time = "unknown" if one.seconds is None else time_text(one.seconds)
+            table.add_row(time, one.path, str(one.config), one.level)
+        open_console().print(table)
 
 
 _rounds_option = click.option(

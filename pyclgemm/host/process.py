@@ -77,15 +77,13 @@ def _leave(process: int) -> None:
         return  # a forked child has neither the other threads nor those of the runtime
     _exiting = True
     deadline = time.monotonic() + _SECONDS_TO_LEAVE
-    while _others_in_runtime() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        if others.isdisjoint(list(_calls.values())):
+            break
         time.sleep(0.005)
     for act in _last_acts:
         act()
-
-
-def _others_in_runtime() -> bool:
-    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-    return not others.isdisjoint(list(_calls.values()))
 
 
 atexit.register(_leave, os.getpid())

@@ -278,12 +278,10 @@ def transform3d(
 
     Raises
     ------
-    ShapeError, DtypeError, ArgumentError
-        If the arguments do not fit together, or there is no such level.
+    ShapeError, DtypeError, ArgumentError, KernelBuildError
+        As `gemm` does, or if there is no such level.
     UnsupportedError
         If K is above 32, the device has no float64, or a level needs more memory than it has.
-    KernelBuildError
-        If the device's compiler refuses a kernel.
 
     Examples
     --------
