@@ -137,31 +137,28 @@ class _WrongError(_UncomparedError):
     """A result was not right."""
 
 
+@dataclass
 class Comparison:
     """Compares changes on a suite of shapes, on one device that does nothing else.
 
     Operands, references and the kernels of baselines are kept from one change to the next.
     """
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        shapes: Sequence[GemmShape | tuple[int, int, int]],
-        dtype: str = "float32",
-        precision: str | None = None,
-        *,
-        figures: bool = True,
-    ) -> None:
-        self._queue = queue
-        self._traits = traits_of(queue.device)
-        self._shapes = [GemmShape.of(shape) for shape in shapes]
-        self._dtype = dtype
-        self._precision = resolve_precision(precision, dtype)
+    queue: cl.CommandQueue
+    shapes: Sequence[GemmShape | tuple[int, int, int]]
+    dtype: str = "float32"
+    precision: str | None = None
+    figures: bool = True  # of the bottlenecks of both sides
+
+    def __post_init__(self) -> None:
+        self._traits = traits_of(self.queue.device)
+        self._shapes = [GemmShape.of(shape) for shape in self.shapes]
+        self._precision = resolve_precision(self.precision, self.dtype)
         for shape in self._shapes:
-            check_room(queue.device, shape, dtype)
-        self._store = OperandStore(queue)
-        self._blocker = blocker_of(queue)
-        self._ceilings = ceilings_of(queue) if figures else None
+            check_room(self.queue.device, shape, self.dtype)
+        self._store = OperandStore(self.queue)
+        self._blocker = blocker_of(self.queue)
+        self._ceilings = ceilings_of(self.queue) if self.figures else None
         # Baselines come back with every change; of a change nothing is kept.
         self._baselines: WeakKeyDictionary[Operands, dict[Config, GemmPlan]] = WeakKeyDictionary()
 
@@ -203,7 +200,7 @@ class Comparison:
             technique=technique or change,
             base=base,
             change=change,
-            dtype=self._dtype,
+            dtype=self.dtype,
             precision=self._precision.name,
             device=self._traits.name,
             platform=self._traits.platform,
@@ -222,11 +219,11 @@ class Comparison:
     def _compare_on(
         self, shape: GemmShape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
-        product = shape.product(self._dtype, self._precision.name)
+        product = shape.product(self.dtype, self._precision.name)
         before, after = self._choices(product, base, change)
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
-        operands = self._store.get(shape, self._dtype)
+        operands = self._store.get(shape, self.dtype)
         baselines = self._baselines.setdefault(operands, {})
         if before.config not in baselines:
             baselines[before.config] = self._checked(operands, before)
@@ -275,7 +272,7 @@ class Comparison:
         gflops = product.problem.flops / seconds / 1e9
         figures: dict[str, Any] = {}
         if self._ceilings is not None:
-            analysis = analyse(self._queue, product, choice)
+            analysis = analyse(self.queue, product, choice)
             found = assess(analysis, self._ceilings, seconds)
             figures = {
                 "limit": found.verdict.limit,

@@ -202,25 +202,21 @@ def plot_report(report: Report, path: Path) -> None:
     save_figure(figure, path)
 
 
+@dataclass
 class PrecisionBench:
     """Measures algorithms on one product; what is known so far can be asked for at any time."""
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        sizes: tuple[int, int, int],
-        data: str = "normal",
-        algorithms: Sequence[Algorithm] = ALGORITHMS,
-        seed: int = 0,
-    ) -> None:
-        self._queue = queue
-        self._context = queue.context  # not every runtime keeps a queue's context alive
-        self._shape = GemmShape(*sizes)
-        self._data = data
-        self._seed = seed
-        self._traits = traits_of(queue.device)
-        self._blocker = blocker_of(queue)
-        self._rows = {algorithm: Row(algorithm) for algorithm in algorithms}
+    queue: cl.CommandQueue
+    sizes: tuple[int, int, int]
+    data: str = "normal"
+    algorithms: Sequence[Algorithm] = ALGORITHMS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._context = self.queue.context  # not every runtime keeps a queue's context alive
+        self._traits = traits_of(self.queue.device)
+        self._blocker = blocker_of(self.queue)
+        self._rows = {algorithm: Row(algorithm) for algorithm in self.algorithms}
         self._operands: dict[tuple[str, str], Operands] = {}
         self._bench = Bench(pace_for("analysis", self._traits.type))
 
@@ -249,16 +245,16 @@ class PrecisionBench:
         for index, row in enumerate(rows):
             if timing := timings.get(row.algorithm.name):
                 rows[index] = replace(row, seconds=timing.median)
-        return Report(self._traits.name, self._shape.sizes, self._data, tuple(rows))
+        return Report(self._traits.name, self.sizes, self.data, tuple(rows))
 
     def _checked(self, algorithm: Algorithm) -> Row:
         precision = resolve_precision(algorithm.precision, algorithm.operand)
         types = (algorithm.operand, algorithm.result)
         if types not in self._operands:  # of the same numbers for all algorithms of their types
-            rng = np.random.default_rng(self._seed)
-            host = random_operands(rng, *self._shape.sizes, algorithm.operand, self._data)
+            rng = np.random.default_rng(self.seed)
+            host = random_operands(rng, *self.sizes, algorithm.operand, self.data)
             self._operands[types] = make_operands(
-                self._queue, self._shape, *types, host=host, most_work=_MOST_WORK
+                self.queue, GemmShape(*self.sizes), *types, host=host, most_work=_MOST_WORK
             )
         operands = self._operands[types]
         ready = operands.plan(precision=algorithm.precision)

@@ -205,6 +205,26 @@ class UnitLimits:
     local_step: int  # local memory is allocated in multiples of it
     local_reserved: int  # what the system takes for each work-group
 
+    def bounds(
+        self, traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
+    ) -> dict[str, int]:
+        """The most work-groups, by each thing that limits them; registers of None do not."""
+        waves = math.ceil(work_items / self.sub_group)
+        bounds = {"work-items": self.sub_groups // waves}
+        if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
+            bounds["work-groups"] = self.groups
+        if local_bytes:
+            taken = _round_up(local_bytes + self.local_reserved, self.local_step)
+            bounds["local memory"] = self.local_bytes // taken
+        if registers:
+            held = self.registers // _round_up(registers, self.register_step)
+            bounds["registers"] = held * self.schedulers // waves
+        return bounds
+
+
+def _round_up(value: int, step: int) -> int:
+    return math.ceil(value / step) * step
+
 
 def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
     # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
@@ -260,7 +280,7 @@ def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, reg
     2
     """
     limits = limits_of(traits) or _USUAL
-    return max(1, min(_bounds_of(traits, limits, work_items, local_bytes, registers).values()))
+    return max(1, min(limits.bounds(traits, work_items, local_bytes, registers).values()))
 
 
 @dataclass(frozen=True)
@@ -290,41 +310,13 @@ def estimate_occupancy(
     if limits is None:
         name = traits.architecture or "of this device"
         return Occupancy(None, None, None, f"unknown: no limits are known here for {name}")
-    bounds = _bounds_of(traits, limits, work_items, local_bytes, registers)
+    bounds = limits.bounds(traits, work_items, local_bytes, registers)
     groups = min(bounds.values())
     limit = " and ".join(name for name, bound in bounds.items() if bound == groups)
     if not registers:
         limit += "; at most, for the driver does not tell registers"
     waves = math.ceil(work_items / limits.sub_group)
     return Occupancy(groups, groups * waves, limits.sub_groups, limit)
-
-
-def _bounds_of(
-    traits: DeviceTraits,
-    limits: UnitLimits,
-    work_items: int,
-    local_bytes: int,
-    registers: int | None,
-) -> dict[str, int]:
-    """The most work-groups that a compute unit holds, by each thing that limits them.
-
-    Of a kernel whose registers are None they are no limit.
-    """
-    waves = math.ceil(work_items / limits.sub_group)
-    bounds = {"work-items": limits.sub_groups // waves}
-    if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
-        bounds["work-groups"] = limits.groups
-    if local_bytes:
-        taken = _round_up(local_bytes + limits.local_reserved, limits.local_step)
-        bounds["local memory"] = limits.local_bytes // taken
-    if registers:
-        held = limits.registers // _round_up(registers, limits.register_step)
-        bounds["registers"] = held * limits.schedulers // waves
-    return bounds
-
-
-def _round_up(value: int, step: int) -> int:
-    return math.ceil(value / step) * step
 
 
 def _matching(table: Mapping[str, _Value], architecture: str) -> _Value | None:

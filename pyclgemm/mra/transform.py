@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ OPERANDS = (
 )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class TransformPlan:
     """A transform that is ready to run: made by `plan_transform3d`, called with arrays.
 
@@ -65,17 +67,10 @@ class TransformPlan:
         The kernels, and why they were chosen.
     """
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        sequence: LaunchSequence,
-        choice: TransformChoice,
-        signatures: dict[str, ArraySignature],
-    ) -> None:
-        self.choice = choice
-        self._queue = queue
-        self._sequence = sequence
-        self._signatures = signatures
+    choice: TransformChoice
+    _queue: cl.CommandQueue
+    _sequence: LaunchSequence
+    _signatures: Mapping[str, ArraySignature]
 
     def __call__(
         self,
@@ -158,7 +153,7 @@ def plan_transform3d(
         "matrix": ArraySignature.of(matrix, 1),
         "out": ArraySignature.of(out, _alignment(transform.out, choice)),
     }
-    return TransformPlan(queue, build_transform(queue, transform, choice), choice, signatures)
+    return TransformPlan(choice, queue, build_transform(queue, transform, choice), signatures)
 
 
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
