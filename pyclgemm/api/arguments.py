@@ -14,7 +14,7 @@ from ..families.registry import as_config
 from ..problem.matrix import check_scalar
 from ..problem.problem import Epilogue
 from ..runtime.arrays import MatrixSequence, PackedMatrix
-from ..runtime.transfer import to_device
+from ..runtime.memory import to_device
 
 
 class Call(NamedTuple):

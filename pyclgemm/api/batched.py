@@ -22,8 +22,8 @@ from ..runtime.arrays import (
 )
 from ..runtime.memory import new_array
 from .arguments import Call
+from .gemm import prepare, run, run_on_device
 from .prepare import check_count, result_shape
-from .run import prepare, run, run_on_device
 
 _SEQUENCES = frozenset((list, tuple))
 

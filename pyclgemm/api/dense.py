@@ -10,8 +10,7 @@ import pyopencl as cl
 from ..codegen.config import Config
 from ..errors import ArgumentError, ShapeError, shown
 from ..problem.problem import Epilogue
-from ..runtime.memory import new_array
-from ..runtime.transfer import check_array, to_device
+from ..runtime.memory import check_array, new_array, to_device
 from ..selection.select import Choice
 from .autotune import SECONDS, TOP
 from .gemm import gemm

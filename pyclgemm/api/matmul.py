@@ -15,8 +15,7 @@ from ..device.discovery import default_device
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..runtime.arrays import MatrixSequence
-from ..runtime.memory import new_array
-from ..runtime.transfer import check_array, through_device
+from ..runtime.memory import check_array, new_array, through_device
 from .batched import gemm_batched
 from .gemm import gemm
 
@@ -70,16 +69,15 @@ def matmul(
     queue = queue or _queue_of(a, b, out)
     check_array("out", out)
 
-    def multiply(a: Any, b: Any) -> tuple[Any, None]:
+    def multiply(a: Any, b: Any, out: Any) -> tuple[Any, None]:
         shape = _result_shape(tuple(a.shape), tuple(b.shape))
         if out is not None and tuple(out.shape) != shape:
             raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {shape}")
         dtype = np.dtype(result_dtype(a.dtype.name, out=out))
-        result = out
-        if out is None or isinstance(out, np.ndarray):
-            result = new_array(queue, "out", shape, dtype)
-        _multiply(queue, a, b, result, precision, wait_for)
-        return result, None
+        if out is None:
+            out = new_array(queue, "out", shape, dtype)
+        _multiply(queue, a, b, out, precision, wait_for)
+        return out, None
 
     both_on_host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
     operands = {"a": a, "b": b}
@@ -92,18 +90,14 @@ def _queue_of(*arrays: Any) -> cl.CommandQueue:
             if array.queue is None:
                 raise ArgumentError("queue is None, and the device array has no queue: give one")
             return array.queue
-    return _default_queue()
+    return _default()[0]
 
 
-@functools.lru_cache(maxsize=1)
-def _default_context() -> cl.Context:
-    # Held here too: on Intel's CPU runtime a queue does not keep its context alive.
-    return cl.Context([default_device()])
-
-
-@functools.lru_cache(maxsize=1)
-def _default_queue() -> cl.CommandQueue:
-    return cl.CommandQueue(_default_context())
+@functools.cache
+def _default() -> tuple[cl.CommandQueue, cl.Context]:
+    """A queue, and its context, which on Intel's CPU runtime a queue does not keep alive."""
+    context = cl.Context([default_device()])
+    return cl.CommandQueue(context), context
 
 
 def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,9 +15,8 @@ from ..problem.matrix import matrix_of, parse_transposition
 from ..problem.precision import is_complex, resolve_precision
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence, Operand
-from ..runtime.memory import new_buffer
+from ..runtime.memory import new_buffer, to_device
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import to_device
 from ..selection.database import load_database
 from ..selection.select import packed_layout
 from .prepare import check_supported

@@ -29,8 +29,8 @@ from ..problem.problem import Epilogue
 from ..problem.product import Product, common_count, folded, make_product
 from ..runtime.arrays import PackedMatrix, check_stack_writable, stack_of
 from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.memory import check_queue
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import check_queue
 from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice, select

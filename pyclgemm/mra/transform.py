@@ -34,9 +34,8 @@ from ..families.registry import oriented
 from ..problem.matrix import MAX_ALIGNMENT, matrix_of
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence, Operand
-from ..runtime.memory import new_array
+from ..runtime.memory import check_array, check_queue, new_array, through_device
 from ..runtime.queue_state import queue_state
-from ..runtime.transfer import check_array, check_queue, through_device
 from .choice import (
     TensorStack,
     Transform,
@@ -303,9 +302,10 @@ def transform3d(
             out,
             functools.partial(
                 transform3d, queue, level=level, allocator=allocator, wait_for=wait_for,
-                out=None if isinstance(out, np.ndarray) else out, return_event=True,
+                return_event=True,
             ),
             makes_host_array=isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray),
+            allocator=allocator,
         )  # fmt: skip
         return (result, event) if return_event else result
     facts_of_out = None if out is None else facts_of(out)

@@ -1,16 +1,21 @@
-"""Device memory that the library allocates, and a driver's errors as the library's own."""
+"""Device memory that the library allocates, and NumPy arrays on their way there and back.
+
+A driver's errors become the library's own.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import AllocationError, ArgumentError, LaunchError
+from ..errors import AllocationError, ArgumentError, DtypeError, LaunchError
 from ..host.process import InRuntime
+from ..problem.matrix import check_dtype
+from .arrays import ArraySequence, MatrixSequence, PackedMatrix
 
 
 def new_buffer(
@@ -37,13 +42,84 @@ def new_array(
         raise _allocation_error(error, what, size, queue.device) from error
 
 
-def copied_array(queue: cl.CommandQueue, what: str, array: np.ndarray[Any, Any]) -> Any:
-    """Copy a NumPy array to the device, in C order, or raise `AllocationError`."""
+#: The types of arguments that need no transfer; subclasses of `Array` need none, either.
+DEVICE_TYPES = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether an argument needs no transfer; None needs none."""
+    return type(array) in DEVICE_TYPES or isinstance(array, cl_array.Array)
+
+
+def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
+    """Copy a NumPy array to the device, in C order; what is there and None pass through."""
+    if is_on_device(array):
+        return array
+    check_array(name, array)
+    check_dtype(name, array.dtype)
+    check_queue(queue)
     try:
         with InRuntime():
             return cl_array.to_device(queue, np.array(array, order="C", copy=None))
     except cl.Error as error:
-        raise _allocation_error(error, what, array.nbytes, queue.device) from error
+        raise _allocation_error(error, name, array.nbytes, queue.device) from error
+
+
+def host_copy(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
+    """Wait for an array on the device, and copy it to the host."""
+    with InRuntime():
+        copy: np.ndarray[Any, Any] = array.get(queue)
+    return copy
+
+
+def check_array(name: str, array: Any) -> None:
+    """Raise `DtypeError` unless `array` is one, on the device or the host, or None."""
+    if not is_on_device(array) and not isinstance(array, np.ndarray):
+        raise DtypeError(
+            f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
+            "is wanted"
+        )
+
+
+def check_queue(queue: Any) -> None:
+    """Raise `DtypeError` unless `queue` is one."""
+    if not isinstance(queue, cl.CommandQueue):
+        raise DtypeError(
+            f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
+        )
+
+
+def through_device(
+    queue: cl.CommandQueue,
+    operands: Mapping[str, Any],
+    out: Any,
+    run: Callable[..., tuple[Any, cl.Event | None]],
+    *,
+    makes_host_array: bool,
+    allocator: Any = None,
+) -> tuple[Any, cl.Event | None]:
+    """Run on copies of NumPy arrays, and bring the result back.
+
+    `run` takes the operands and `out` by name, on the device. `makes_host_array` is whether a
+    result without `out` comes back as a NumPy array.
+    """
+    to_host = isinstance(out, np.ndarray)
+    if to_host and not out.flags.writeable:
+        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+    copies = {name: to_device(queue, name, array) for name, array in operands.items()}
+    check_array("out", out)
+    if to_host:
+        check_dtype("out", out.dtype)
+        copies["out"] = new_array(queue, "out", out.shape, out.dtype, allocator)
+    else:
+        copies["out"] = out
+    result, event = run(**copies)
+    if to_host:
+        out[...] = host_copy(queue, result)
+        return out, event
+    if out is None and makes_host_array:
+        return host_copy(queue, result), event
+    return result, event
 
 
 _STATUS = cl.status_code
@@ -106,50 +182,3 @@ def launch_error(
     if code in _REFUSED:
         return LaunchError(f"{label}{device!r} refused it: {said}")
     return original
-
-
-#: The workspace in which the work-groups that split a tile's k loop count their arrivals.
-COUNTERS = "counters"
-
-#: Most workspaces that wait for a call. Several exist only if several threads call at once.
-_MOST_IDLE = 4
-
-
-class Workspaces:
-    """Scratch buffers by name. One call at a time uses them, from its first launch to its last."""
-
-    def __init__(self, context: cl.Context) -> None:
-        #: The last launch that used them, which the next user must wait for on an out-of-order
-        #: queue; None on others.
-        self.last_use: cl.Event | None = None
-        self._context = context
-        self._buffers: dict[str, tuple[int, cl.Buffer]] = {}  # with their sizes
-
-    def buffer(self, name: str, size: int) -> cl.Buffer:
-        """A buffer of at least `size` undefined bytes; `COUNTERS` has zeros between launches."""
-        held, buffer = self._buffers.get(name, (0, None))
-        if buffer is None or held < size:
-            # The driver keeps the old one until launches that use it are done.
-            zeros = np.zeros(size, np.uint8) if name == COUNTERS else None
-            buffer = new_buffer(self._context, f"workspace {name!r}", size, zeros)
-            self._buffers[name] = size, buffer
-        return buffer
-
-
-class WorkspacePool:
-    """Workspaces that wait for a call. A call that fails does not give back what it took."""
-
-    def __init__(self, context: cl.Context) -> None:
-        self._context = context
-        self._idle: deque[Workspaces] = deque(maxlen=_MOST_IDLE)
-
-    def take(self) -> Workspaces:
-        """Workspaces that no other call uses."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Workspaces(self._context)
-
-    def give_back(self, workspaces: Workspaces) -> None:
-        """Offer workspaces to the next call, while what was enqueued may still use them."""
-        self._idle.append(workspaces)

@@ -13,11 +13,11 @@ import weakref
 from collections import deque
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyopencl as cl
 
 from ..host.process import before_exit, is_exiting
-from .memory import WorkspacePool
-from .transfer import check_queue
+from .memory import check_queue, new_buffer
 
 Prepared = TypeVar("Prepared")
 
@@ -46,6 +46,53 @@ class PreparedCalls(Generic[Prepared]):
         while len(self._calls) > self._most:
             # A list, since another thread's entry would end a walk over the dictionary itself.
             self._calls.pop(next(iter(list(self._calls)), None), None)
+
+
+#: The workspace in which the work-groups that split a tile's k loop count their arrivals.
+COUNTERS = "counters"
+
+#: Most workspaces that wait for a call. Several exist only if several threads call at once.
+_MOST_IDLE = 4
+
+
+class Workspaces:
+    """Scratch buffers by name. One call at a time uses them, from its first launch to its last."""
+
+    def __init__(self, context: cl.Context) -> None:
+        #: The last launch that used them, which the next user must wait for on an out-of-order
+        #: queue; None on others.
+        self.last_use: cl.Event | None = None
+        self._context = context
+        self._buffers: dict[str, tuple[int, cl.Buffer]] = {}  # with their sizes
+
+    def buffer(self, name: str, size: int) -> cl.Buffer:
+        """A buffer of at least `size` undefined bytes; `COUNTERS` has zeros between launches."""
+        held, buffer = self._buffers.get(name, (0, None))
+        if buffer is None or held < size:
+            # The driver keeps the old one until launches that use it are done.
+            zeros = np.zeros(size, np.uint8) if name == COUNTERS else None
+            buffer = new_buffer(self._context, f"workspace {name!r}", size, zeros)
+            self._buffers[name] = size, buffer
+        return buffer
+
+
+class WorkspacePool:
+    """Workspaces that wait for a call. A call that fails does not give back what it took."""
+
+    def __init__(self, context: cl.Context) -> None:
+        self._context = context
+        self._idle: deque[Workspaces] = deque(maxlen=_MOST_IDLE)
+
+    def take(self) -> Workspaces:
+        """Workspaces that no other call uses."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Workspaces(self._context)
+
+    def give_back(self, workspaces: Workspaces) -> None:
+        """Offer workspaces to the next call, while what was enqueued may still use them."""
+        self._idle.append(workspaces)
 
 
 #: The attribute of a queue object that holds its state.
