@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.codegen.pack import with_packed
 from pyclgemm.device.ceilings import estimate_occupancy
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.mma.codegen import fragment_load
 from pyclgemm.families.mma.config import MatrixConfig, work_items
-from pyclgemm.families.mma.slab import as_copied, matrix_slabs, packed_operands
+from pyclgemm.families.mma.slab import matrix_slabs, packed_forms
 from pyclgemm.problem.problem import GemmProblem
 
 #: Registers of a lane for addresses, positions and what the compiler keeps besides.
@@ -52,8 +53,8 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     """
     unit = required_unit(problem.precision, traits)
     load = fragment_load(unit, config)
-    packed = packed_operands(problem, config, unit)
-    slabs = matrix_slabs(as_copied(problem, config, unit), packed, config, unit)
+    packed = packed_forms(problem, config, unit)
+    slabs = matrix_slabs(with_packed(problem, packed), packed, config, unit)
     items = work_items(config, unit.lanes)
     words = 2 if unit.register == "double" else 1
     sums = config.MWG * config.NWG * config.SLICES // items * words

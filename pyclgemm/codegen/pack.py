@@ -40,24 +40,26 @@ class PackedForm:
     padding: int = 0  # elements from the end of a contiguous row to the next; not written
     split: PartType | None = None  # the type of split terms, each a whole matrix after the other
     terms: int = 1  # how many split terms
+    #: What positions and depths are multiples of; None where rows are whole vectors of any type
+    tile: tuple[int, int] | None = None
 
     def layout(self, name: OperandName) -> MatrixLayout:
         """The layout of operand `name` in this form."""
         return MatrixLayout("row" if self.along_k == (name == "a") else "column", MAX_ALIGNMENT)
 
     def padded(self, positions: int, depth: int) -> tuple[int, int]:
-        """Positions and depth where rows hold whole vectors of any type."""
-        if self.along_k:
-            return positions, padded_row(depth)
-        return padded_row(positions), max(1, depth)
+        """Positions and depth once an operand is packed."""
+        rows, columns = (1, MAX_ALIGNMENT) if self.along_k else (MAX_ALIGNMENT, 1)
+        step, depth_step = self.tile or (rows, columns)
+        return padded(positions, step), padded(depth, depth_step)
 
 
 _PLAIN = PackedForm()
 
 
-def padded_row(elements: int) -> int:
-    """Elements of a packed row: whole vectors of any type."""
-    return math.ceil(max(1, elements) / MAX_ALIGNMENT) * MAX_ALIGNMENT
+def padded(size: int, step: int = MAX_ALIGNMENT) -> int:
+    """The next multiple, at least one; by default of the elements of a vector of any type."""
+    return math.ceil(max(1, size) / step) * step
 
 
 def generate_pack(
@@ -103,7 +105,7 @@ def generate_pack(
             batch_argument("source", layout), Argument("destination_batch_stride", "long"),
         )  # fmt: skip
     turned = contiguous == outer
-    padded = {"depth": "padded_k", "position": "padded_positions"}[inner]
+    row = {"depth": "padded_k", "position": "padded_positions"}[inner]
     common = {
         "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
         "arguments": arguments, "inner": inner, "outer": outer,
@@ -116,7 +118,7 @@ def generate_pack(
         extents = {"position": "positions", "depth": "k"}
         text = render(
             "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
-            block_columns=f"({padded} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
+            block_columns=f"({row} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
             quad=lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
             inner_end=extents[inner], outer_end=extents[outer], **common,
         )  # fmt: skip
@@ -125,7 +127,7 @@ def generate_pack(
     text = render(
         "pack/pack.cl.mako",
         tile=tile, turned=turned, read=read, split=form.split, terms=form.terms,
-        block_columns=f"({padded} + TILE - 1) / TILE",
+        block_columns=f"({row} + TILE - 1) / TILE",
         # Of a split term: what was left before it was taken, where it is stored, and as what.
         left=lambda term: f"tail{term - 1}" if term else "value",
         term_entry=lambda term: plus(times(term, "term_size"), "entry"),
@@ -146,7 +148,7 @@ def _source_offset(layout: MatrixLayout, name: OperandName) -> tuple[str, str]:
 
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: OperandName, dtype: str,
-    padded: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
+    sizes: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
     """The launch that packs `matrix` as operand `name`.
@@ -156,20 +158,20 @@ def pack_launch(
     rows, columns, layout = matrix.rows, matrix.columns, matrix.layout
     positions, depth = (rows, columns) if name == "a" else (columns, rows)
     source, tile = generate_pack(
-        layout, name, dtype, padded, traits, form, batched=batch is not None
+        layout, name, dtype, sizes, traits, form, batched=batch is not None
     )
     matrices, destination_stride = batch or (1, 0)
     by_name = {
         **arguments_of_matrix("source", role, matrix),
         "positions": positions,
         "k": depth,
-        "padded_positions": padded[0],
-        "padded_k": padded[1],
+        "padded_positions": sizes[0],
+        "padded_k": sizes[1],
         "destination": Buffer(destination),
         "destination_offset": 0,
         "destination_batch_stride": destination_stride,
     }
-    inner, outer = reversed(padded) if form.along_k else padded
+    inner, outer = reversed(sizes) if form.along_k else sizes
     groups = (math.ceil(inner / tile) * matrices, math.ceil(outer / tile))
     return Launch.of(source, groups, by_name)
 
@@ -184,20 +186,17 @@ class PackedOperands:
 
 
 def pack_operands(
-    product: Product,
-    sizes: dict[OperandName, tuple[int, int]],
-    traits: DeviceTraits,
-    form: PackedForm = _PLAIN,
+    product: Product, forms: Mapping[OperandName, PackedForm], traits: DeviceTraits
 ) -> PackedOperands:
-    """Pack the operands in `sizes` to as many positions and depths."""
+    """Pack the operands in `forms`."""
     problem = product.problem
-    size = form.split.stored_bytes if form.split else stored_bytes(problem.dtype)
     launches: list[Launch] = []
     workspaces: dict[str, int] = {}
     values: dict[str, Any] = {}
-    for name, padded in sizes.items():
+    for name, form in forms.items():
         matrix = getattr(product, name)
-        inner, outer = reversed(padded) if form.along_k else padded
+        sizes = form.padded(problem.positions(name), problem.k)
+        inner, outer = reversed(sizes) if form.along_k else sizes
         leading_dimension = inner + form.padding
         elements = form.terms * leading_dimension * outer
         batch = None
@@ -205,8 +204,9 @@ def pack_operands(
             batch = (problem.products, elements)
         to = f"packed_{name}"
         launches.append(
-            pack_launch(name, to, matrix, name, problem.dtype, padded, traits, form, batch)
+            pack_launch(name, to, matrix, name, problem.dtype, sizes, traits, form, batch)
         )
+        size = form.split.stored_bytes if form.split else stored_bytes(problem.dtype)
         workspaces[to] = size * elements * (batch[0] if batch else 1)
         values |= {
             name: Buffer(to), f"{name}_offset": 0,

@@ -10,13 +10,14 @@ from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
 from ...codegen.kernel import GemmParts, approximation, gemm_parts
 from ...codegen.matrix_units import MatrixUnit, required_unit
+from ...codegen.pack import with_packed
 from ...codegen.source import KernelSource, modulo, plus, stream_k_arguments, times
 from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem, OperandName
 from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
-from .slab import MatrixSlab, as_copied, matrix_slabs, packed_form, packed_operands
+from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 
 
 @dataclass
@@ -310,9 +311,8 @@ def generate_matrix(
     """Write the kernel that computes a product by a matrix unit."""
     unit = required_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
-    parts = gemm_parts(as_copied(problem, config, unit), config, traits, whole)
-    form = packed_form(problem, unit)
-    packed = packed_operands(problem, config, unit)
+    form, packed = packed_form(problem, unit), packed_forms(problem, config, unit)
+    parts = gemm_parts(with_packed(problem, packed), config, traits, whole)
     slabs = matrix_slabs(parts.problem, packed, config, unit)
     stored = slabs[0].bits
     if form.split:

@@ -38,7 +38,7 @@ from ..family import (
 )
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
-from .slab import packed_form, packed_operands, split_type
+from .slab import packed_form, packed_forms, split_type
 
 #: Registers of a work-item beside its sums.
 _OTHER_REGISTERS = 60
@@ -121,10 +121,7 @@ class MatrixFamily(Family[MatrixConfig]):
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
         unit = required_unit(problem.precision, traits)
-        form = packed_form(problem, unit)
-        names = packed_operands(problem, config, unit)
-        sizes = {name: form.padded(problem.positions(name), problem.k) for name in names}
-        packed = pack_operands(product, sizes, traits, form)
+        packed = pack_operands(product, packed_forms(problem, config, unit), traits)
         return self.tile_schedule(product, config, traits, packed)
 
     def traffic(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> Traffic:
@@ -142,7 +139,7 @@ class MatrixFamily(Family[MatrixConfig]):
         if costs is None or unit is None:
             return None
         items = sub_group_lanes(traits) * config.subgroups
-        packed = packed_operands(problem, config, unit)
+        packed = packed_forms(problem, config, unit)
         along_k = packed_form(problem, unit).along_k
         loads = cache = 0.0
         for name, extent in zip(OPERANDS, (config.MWG, config.NWG), strict=True):

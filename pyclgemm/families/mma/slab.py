@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.matrix_units import MatrixUnit
-from ...codegen.pack import PackedForm, with_packed
+from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
@@ -29,25 +29,45 @@ class MatrixSlab:
     """A slab of A or B in local memory, which lies there as in memory."""
 
     name: OperandName
-    element: ElementType  # its elements, or the type in which their split terms lie
-    terms: int  # split terms of an element, each a matrix in memory and a slab in local memory
-    along_k: bool  # whether k is contiguous; else the position along the tile is
-    rows: int  # rows of contiguous elements, of one split term
-    length: int  # elements of a row
-    pitch: int  # elements from one row to the next in local memory
-    items: int  # work-items that copy
-    copies: int  # 16-byte vectors of a split term that each of them copies
-    extent: int  # positions in a fragment
-    vector: int  # elements that are read at once: a whole vector, or what the alignment allows
-    edges: Literal["vectors", "elements"]  # rows end between two vectors, or within one
-    by_elements: bool  # whether lanes load fragments from it element by element
-    rounded: bool  # whether they round what they load to what the unit multiplies
-    stages: int  # slabs in local memory
-    sliced: bool  # whether sub-groups multiply different parts of it
+    problem: GemmProblem  # with its operands as they are copied
+    packed: bool  # whether it was packed
+    config: MatrixConfig
+    unit: MatrixUnit
     suffix: str = ""  # of the functions that copy it: none where A's and B's are the same
 
     def __post_init__(self) -> None:
-        name, upper, size = self.name, self.name.upper(), self.element.stored_bytes
+        name, upper, problem, config = self.name, self.name.upper(), self.problem, self.config
+        layout, form = problem.operand(name), packed_form(problem, self.unit)
+        # Its elements, or the type in which their split terms lie; each term is a matrix in memory
+        # and a slab in local memory.
+        stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name] if form.split else ""
+        self.element = ElementType(stored or problem.dtype, problem.precision.arithmetic)
+        self.terms, size = form.terms, self.element.stored_bytes
+        # Whether k is contiguous; else the position along the tile is.
+        self.along_k = layout.order == {"a": "row", "b": "column"}[name]
+        # Positions of the tile, and in a fragment.
+        tile, self.extent = {
+            "a": (config.MWG, self.unit.m), "b": (config.NWG, self.unit.n)
+        }[name]  # fmt: skip
+        # Rows of contiguous elements, of one split term; elements of a row; and from one row to
+        # the next in local memory.
+        self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
+        self.pitch = self.length + padding_elements(self.unit, size, self.along_k)
+        # Work-items that copy, and 16-byte vectors of a split term that each of them copies.
+        self.items = work_items(config, self.unit.lanes)
+        self.copies = self.rows * self.length * size // (VECTOR_BYTES * self.items)
+        # Elements of such a vector; those that are read at once, as the alignment allows; whether
+        # rows end between two vectors, or within one.
+        self.width = VECTOR_BYTES // size
+        end = problem.k if self.along_k else problem.positions(name)
+        self.vector = self.width if self.packed else min(self.width, layout.alignment)
+        whole = (self.packed and self.along_k) or end % self.width == 0
+        self.edges = "vectors" if whole and self.vector == self.width else "elements"
+        self.copied_as = self.along_k, self.rows, self.length, self.vector, self.edges
+        # Whether lanes load fragments from it element by element; whether they round what they
+        # load to what the unit multiplies.
+        self.by_elements = self.unit.loads_elements(self.along_k)
+        self.rounded = _rounds_loaded(problem.precision, self.unit)
         # The index along the tile, which is also the name of its size, and the positions in words.
         self.index, self.positions = {"a": ("m", "rows"), "b": ("n", "columns")}[name]
         # The argument that says how far rows are apart in memory; how far slabs are.
@@ -56,17 +76,16 @@ class MatrixSlab:
         self.advance = "KWG" if self.along_k else f"KWG * {self.stride}"
         # C type in which an element is copied: half's bits need no arithmetic of half.
         self.bits = "ushort" if self.element.stored == "half" else self.element.stored
-        self.width = VECTOR_BYTES // size  # elements of a 16-byte vector
         self.bytes = self.terms * self.rows * self.pitch * size  # of all split terms
-        self.local_elements = times("STAGES" if self.stages > 1 else 1, f"{upper}_SLAB")
+        self.local_elements = times("STAGES" if config.STAGES > 1 else 1, f"{upper}_SLAB")
         # Of a vector that takes several loads: the type and the number of these, and the vector.
         self.load_type = f"{self.bits}{self.vector if self.vector > 1 else ''}"
         self.loads_of_vector = self.width // self.vector
         self.loaded_vector = ", ".join(f"loads[{one}]" for one in range(self.loads_of_vector))
         # To the slab that is multiplied, in C; and where a sub-group's part of it starts.
-        by_name = self.stages > 1 or self.sliced
+        by_name = config.STAGES > 1 or config.SLICES > 1
         self.pointer = f"{name}_slab" if by_name else f"{name}_local"
-        depth = f"{upper}_INDEX(0, slice * SLICE_DEPTH)" if self.sliced else 0
+        depth = f"{upper}_INDEX(0, slice * SLICE_DEPTH)" if config.SLICES > 1 else 0
         self.multiplied = plus(self.in_stage("stage"), depth)
 
         # Of a work-item's vector i: its number in the slab, its row there, its first element.
@@ -96,7 +115,7 @@ class MatrixSlab:
 
     def in_stage(self, stage: str) -> str:
         """Where a slab starts in local memory."""
-        moves = stage if self.stages > 1 else 0
+        moves = stage if self.config.STAGES > 1 else 0
         return plus(f"{self.name}_local", times(moves, f"{self.name.upper()}_SLAB"))
 
     def fetch_arguments(self, own: str, term: str) -> str:
@@ -152,70 +171,26 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
-def is_copied(name: OperandName, problem: GemmProblem, unit: MatrixUnit, unaligned: bool) -> bool:
-    """Whether an operand is copied where it lies; else it is packed first."""
-    layout = problem.operand(name)
-    form = packed_form(problem, unit)
-    size = stored_bytes(problem.dtype)
-    if form.split or not layout.in_pieces(size if unaligned else VECTOR_BYTES, size):
-        return False
-    return not form.along_k or layout.order == form.layout(name).order
-
-
-def packed_operands(
+def packed_forms(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
-) -> tuple[OperandName, ...]:
-    """The operands that are packed before the kernel reads them."""
-    unaligned = bool(config.UNALIGNED)
-    return tuple(name for name in OPERANDS if not is_copied(name, problem, unit, unaligned))
+) -> dict[OperandName, PackedForm]:
+    """The operands that are packed first, and how they lie then; others are copied as they lie."""
+    form, size = packed_form(problem, unit), stored_bytes(problem.dtype)
 
+    def is_copied(name: OperandName) -> bool:
+        layout = problem.operand(name)
+        if form.split or not layout.in_pieces(size if config.UNALIGNED else VECTOR_BYTES, size):
+            return False
+        return not form.along_k or layout.order == form.layout(name).order
 
-def as_copied(problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit) -> GemmProblem:
-    """The product with its operands as they are when the kernel copies them."""
-    form = packed_form(problem, unit)
-    return with_packed(problem, dict.fromkeys(packed_operands(problem, config, unit), form))
+    return {name: form for name in OPERANDS if not is_copied(name)}
 
 
 def matrix_slabs(
-    problem: GemmProblem, packed: tuple[str, ...], config: MatrixConfig, unit: MatrixUnit
+    problem: GemmProblem, packed: Collection[str], config: MatrixConfig, unit: MatrixUnit
 ) -> tuple[MatrixSlab, MatrixSlab]:
-    """The slabs of A and B."""
-    form = packed_form(problem, unit)
-    stored = problem.dtype
-    if form.split:
-        stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name]
-    element = ElementType(stored, problem.precision.arithmetic)
-    size = element.stored_bytes
-    items = work_items(config, unit.lanes)
-    width = VECTOR_BYTES // size
-
-    def slab(name: OperandName, tile: int, fragment: int) -> MatrixSlab:
-        layout = problem.operand(name)
-        along_k = layout.order == {"a": "row", "b": "column"}[name]
-        rows, length = (tile, config.KWG) if along_k else (config.KWG, tile)
-        end = problem.k if along_k else problem.positions(name)
-        vector = width if name in packed else min(width, layout.alignment)
-        whole = vector == width and ((name in packed and along_k) or end % width == 0)
-        return MatrixSlab(
-            name,
-            element,
-            form.terms,
-            along_k,
-            rows,
-            length,
-            pitch=length + padding_elements(unit, size, along_k),
-            items=items,
-            copies=rows * length * size // (VECTOR_BYTES * items),
-            extent=fragment,
-            vector=vector,
-            edges="vectors" if whole else "elements",
-            by_elements=unit.loads_elements(along_k),
-            rounded=_rounds_loaded(problem.precision, unit),
-            stages=config.STAGES,
-            sliced=config.SLICES > 1,
-        )
-
-    a, b = slab("a", config.MWG, unit.m), slab("b", config.NWG, unit.n)
-    if replace(a, name="b", extent=b.extent) == b:
+    """The slabs of A and B, of a product whose operands in `packed` are packed."""
+    a, b = (MatrixSlab(name, problem, name in packed, config, unit) for name in OPERANDS)
+    if a.copied_as == b.copied_as:
         return a, b
     return replace(a, suffix="_a"), replace(b, suffix="_b")

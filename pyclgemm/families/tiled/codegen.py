@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...codegen.element import ElementType
 from ...codegen.kernel import GemmParts, gemm_parts
-from ...codegen.pack import PACKED_A, PACKED_B
+from ...codegen.pack import PACKED_A, PACKED_B, padded
 from ...codegen.source import (
     KernelSource,
     divided,
@@ -431,13 +430,9 @@ def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
 
 def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:
     """The sizes that operands of the indirect path have after packing."""
-
-    def whole(size: int, step: int) -> int:
-        return max(1, math.ceil(size / step)) * step
-
     return replace(
         problem,
-        m=whole(problem.m, tiles.MWG),
-        n=whole(problem.n, tiles.NWG),
-        k=whole(problem.k, tiles.KWG),
+        m=padded(problem.m, tiles.MWG),
+        n=padded(problem.n, tiles.NWG),
+        k=padded(problem.k, tiles.KWG),
     )

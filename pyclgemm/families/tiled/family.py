@@ -10,8 +10,7 @@ from typing import ClassVar, TypeVar
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands
-from ...codegen.stream_k import slab_count
+from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands, padded
 from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
@@ -274,9 +273,8 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
         if problem.batch is None:
             return ""
-        k = slab_count(problem.k, config.KWG) * config.KWG
-        extents = ((problem.m, config.MWG), (problem.n, config.NWG))
-        largest = max(math.ceil(extent / tile) * tile for extent, tile in extents)
+        k = padded(problem.k, config.KWG)
+        largest = max(padded(problem.m, config.MWG), padded(problem.n, config.NWG))
         packed = problem.batch * largest * (k + config.PADLD) * stored_bytes(problem.dtype)
         if packed > traits.max_allocation_bytes:
             return (
@@ -287,15 +285,12 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
 
     def schedule(self, product: Product, config: XgemmConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
-        padded_k = slab_count(problem.k, config.KWG) * config.KWG
-        sizes = {
-            name: (math.ceil(extent / tile) * tile, padded_k)
-            for name, extent, tile in zip(
-                OPERANDS, (problem.m, problem.n), (config.MWG, config.NWG), strict=True
-            )
+        forms = {
+            name: PackedForm(padding=config.PADLD, tile=(tile, config.KWG))
+            for name, tile in zip(OPERANDS, (config.MWG, config.NWG), strict=True)
             if needs_packing(name, problem, config)
         }
-        packed = pack_operands(product, sizes, traits, PackedForm(padding=config.PADLD))
+        packed = pack_operands(product, forms, traits)
         return self.tile_schedule(product, config, traits, packed)
 
     def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[OperandName, ...]:

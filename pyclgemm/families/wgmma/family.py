@@ -15,7 +15,7 @@ from ...codegen.config import (
 )
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
-from ...codegen.pack import PackedForm, pack_operands, padded_row, why_units_pack
+from ...codegen.pack import pack_operands, padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
@@ -182,9 +182,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = boxed_forms(problem, unit)
-        form = next(iter(forms.values()), PackedForm())
-        sizes = {name: form.padded(problem.positions(name), problem.k) for name in forms}
-        packed = pack_operands(product, sizes, traits, form)
+        packed = pack_operands(product, forms, traits)
         slabs = slab_count(problem, unit)
         schedule = self.tile_schedule(product, config, traits, packed, slabs)
         if not config.TMA:
@@ -280,10 +278,10 @@ def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
     layout = matrix.layout
     if layout.order == "row":
         rows, distance = matrix.rows, matrix.row_stride
-        single = replace(matrix, row_stride=padded_row(matrix.columns))
+        single = replace(matrix, row_stride=padded(matrix.columns))
     elif layout.order == "column":
         rows, distance = matrix.columns, matrix.column_stride
-        single = replace(matrix, column_stride=padded_row(matrix.rows))
+        single = replace(matrix, column_stride=padded(matrix.rows))
     else:
         return matrix, layout
     if rows <= 1:
