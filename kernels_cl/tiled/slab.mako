@@ -10,7 +10,7 @@
 <%namespace name="fragment" file="/common/fragment.mako"/>
 
 <%def name="functions(slab)" filter="trim">
-% if slab.past_registers:
+% if tiles.ASYNC:
 ${copy_function(slab)}
 % else:
 ${fetch_function(slab)}
@@ -83,7 +83,7 @@ static inline void store_${slab.name}(
 {
     <%call expr="each_vector(slab)">
     ${indices(slab)}
-    % if slab.unit == "tile":
+    % if slab.along_tile:
         *(__local ${slab.vector} *)(slab + ${slab.local_index()}) = fetched[${slab.i}];
     % else:
         % for lane in range(slab.copy.width):
@@ -117,7 +117,7 @@ static inline void copy_${slab.name}(
     // ${slab.copy.unit_items} neighbouring work-items copy a row together.
     const int ${slab.name}_unit = ${slab.first_unit};
     const int ${slab.name}_other = ${slab.first_other};
-    % if not slab.past_registers:
+    % if not tiles.ASYNC:
     ${slab.vector} ${slab.name}_fetched[${slab.vectors}];
     % endif
 </%def>

@@ -16,7 +16,7 @@ from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
 from pyclgemm.device.traits import has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
-from pyclgemm.families.tiled.codegen import slab_reader
+from pyclgemm.families.tiled.codegen import SlabReader
 from pyclgemm.problem.problem import MatrixLayout
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
@@ -274,5 +274,5 @@ def test_slabs_are_read_by_whole_vectors_where_the_matrix_ends_between_two(
 ):
     product = replace(problem(*sizes), b=MatrixLayout(order, alignment))
     config = replace(INDIRECT_CONFIGS["wide vectors"], NWG=32)
-    reader = slab_reader("b", product, ElementType("float32", "float32"), config, run=8)
+    reader = SlabReader("b", product, ElementType("float32", "float32"), config, run=8)
     assert reader.edges == edges

@@ -62,30 +62,64 @@ def slab_copy(
     return None
 
 
+def is_along_tile(name: OperandName, layout: MatrixLayout) -> bool:
+    """Whether an operand's unit-stride index is m or n, along the tile, and not k."""
+    return layout.order == ("column" if name == "a" else "row")
+
+
+def slab_copy_of(
+    name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int = 1
+) -> SlabCopy:
+    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
+    extent, width, items = (
+        (tiles.MWG, tiles.VWM, tiles.MDIMA) if name == "a" else (tiles.NWG, tiles.VWN, tiles.NDIMB)
+    )
+    usable = 1 if layout.order == "strided" else min(width, layout.alignment)
+    if is_along_tile(name, layout):
+        given = items if usable == width else None
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, given)
+    else:
+        # A slab is k-major in local memory: what lies along k is turned around element by element.
+        at_once = 1 if tiles.ASYNC else usable
+        copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
+    if copy is None:
+        raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
+    return copy
+
+
 @dataclass
 class SlabReader:
     """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
 
     name: OperandName
-    layout: MatrixLayout
+    problem: GemmProblem  # with its operands as the kernel reads them
     element: ElementType
-    copy: SlabCopy  # what the work-item copies
-    unit: Literal["tile", "depth"]  # the index with unit stride: along the tile (m or n), or k
-    past_registers: bool  # whether vectors go to local memory without passing through registers
-    edges: Literal["none", "vectors", "elements"]  # where the matrix may end: within a slab or not
-    stages: int  # slabs in local memory
-    first_depth: str  # of the first slab, in C
+    tiles: XgemmConfig
+    run: int = 1  # elements that neighbouring work-items read side by side along k
+    first_depth: str = "first_depth"  # of the first slab, in C
 
     def __post_init__(self) -> None:
-        name, copy = self.name, self.copy
+        name, problem, tiles = self.name, self.problem, self.tiles
+        self.layout = problem.operand(name)
+        # The index along the tile, which is also the name of its size; that with unit stride.
+        self.tile_index = {"a": "m", "b": "n"}[name]
+        self.along_tile = is_along_tile(name, self.layout)
+        self.unit_index = self.tile_index if self.along_tile else "k"
+        self.copy = copy = slab_copy_of(name, self.layout, tiles, self.run)
+        # Where the matrix may end: at the end of a slab, between vectors, or within one.
+        size, extent, tile = (
+            (problem.m, tiles.MWG, "MWG") if name == "a" else (problem.n, tiles.NWG, "NWG")
+        )
+        self.edges: Literal["none", "vectors", "elements"] = "elements"
+        if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
+            self.edges = "none"
+        elif (size if self.along_tile else problem.k) % copy.width == 0:
+            self.edges = "vectors"
         self.upper = name.upper()  # the operand's name in macros
         self.vector = self.element.vector(copy.width)  # C type of what is read at once
         self.vectors = copy.unit_vectors * copy.other_rows  # of one work-item
         self.bytes = copy.width * self.element.stored_bytes  # of a vector
-        self.local_elements = times(self.stages, "KWG", f"{self.upper}_PITCH")
-        # The index along the tile, which is also the name of its size; that with unit stride.
-        self.tile_index = {"a": "m", "b": "n"}[name]
-        self.unit_index = "k" if self.unit == "depth" else self.tile_index
+        self.local_elements = times(tiles.STAGES, "KWG", f"{self.upper}_PITCH")
         # Elements from one tile position to the next, and from one depth to the next.
         row = "1" if self.layout.order == "column" else f"{name}_row_stride"
         column = "1" if self.layout.order == "row" else f"{name}_column_stride"
@@ -95,8 +129,8 @@ class SlabReader:
         # other one; and in the matrix, for the slab at `first_depth`.
         self.first_unit = times(modulo("item", copy.unit_items), copy.width)
         self.first_other = divided("item", copy.unit_items)
-        tile, depth = self._by_index(f"{name}_unit", f"{name}_other")
-        entry = f"{name}_tile + {tile}", plus(self.first_depth, depth)
+        along, depth = self._by_index(f"{name}_unit", f"{name}_other")
+        entry = f"{name}_tile + {along}", plus(self.first_depth, depth)
         self.start = f"{name} + {self.upper}_AT({', '.join(entry if name == 'a' else entry[::-1])})"
         # How far vector i lies from that one, along both; where it lies, and under which names.
         self.i = "i" if self.vectors > 1 else "0"
@@ -110,15 +144,14 @@ class SlabReader:
         self._other = "other" if other != "0" else f"{name}_other"
         named = (self._unit, self.unit_of_i), (self._other, self.other_of_i)
         self.indices = [(given, value) for given, value in named if given != value]
-        tile, depth = self._by_index(unit, other)
-        self._distance = plus(times(tile, self._across), times(depth, self._along))
+        along, depth = self._by_index(unit, other)
+        self._distance = plus(times(along, self._across), times(depth, self._along))
         # Condition under which the whole slab belongs to the matrix.
-        extent = "MWG" if name == "a" else "NWG"
-        self.is_whole = f"{name}_tile + {extent} <= {self.tile_index} && depth + KWG <= k"
+        self.is_whole = f"{name}_tile + {tile} <= {self.tile_index} && depth + KWG <= k"
         # What the function that reads vectors is told: where they are, and where the matrix ends.
         strides = (self._across, self._along)
         where = [("long", one) for one in strides if one != "1" and one in self._distance]
-        if self.edges != "none" or self.past_registers:
+        if self.edges != "none" or tiles.ASYNC:
             where += [("int", f"{name}_unit"), ("int", f"{name}_other")]
         ends = [("extent", one) for one in (f"{name}_tile", self.tile_index, "depth", "k")]
         told = [where, ends if self.edges != "none" else []]
@@ -132,7 +165,7 @@ class SlabReader:
 
     def _by_index(self, unit: str, other: str) -> tuple[str, str]:
         """What belongs to the tile and to the depth."""
-        return (unit, other) if self.unit == "tile" else (other, unit)
+        return (unit, other) if self.along_tile else (other, unit)
 
     def local_index(self, lane: int = 0) -> str:
         """The index of element `lane` of vector i in local memory, within its stage."""
@@ -141,7 +174,6 @@ class SlabReader:
 
     def pointer(self, lane: int = 0) -> str:
         """Where element `lane` of vector i lies."""
-        # A strided matrix is read element by element.
         return plus(f"{self.name}_from", self._distance, lane)
 
     def lane(self, index: int) -> str:
@@ -176,89 +208,6 @@ class SlabReader:
         return f"(depth + {self._other} < k ? (int){count} * {self.element.stored_bytes} : 0)"
 
 
-def is_along_tile(name: OperandName, layout: MatrixLayout) -> bool:
-    """Whether an operand's unit-stride index is m or n, along the tile, and not k."""
-    return layout.order == ("column" if name == "a" else "row")
-
-
-def slab_copy_of(
-    name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int = 1
-) -> SlabCopy:
-    """Choose vectors along the operand's unit-stride index, as wide as its alignment allows."""
-    extent, width, items = (
-        (tiles.MWG, tiles.VWM, tiles.MDIMA) if name == "a" else (tiles.NWG, tiles.VWN, tiles.NDIMB)
-    )
-    usable = 1 if layout.order == "strided" else min(width, layout.alignment)
-    if is_along_tile(name, layout):
-        given = items if usable == width else None
-        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, given)
-    else:
-        # A slab is k-major in local memory: what lies along k is turned around element by element.
-        at_once = 1 if tiles.ASYNC else usable
-        copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
-    if copy is None:
-        raise ConfigError(f"a slab of {name} does not divide among the work-items of {tiles}")
-    return copy
-
-
-def slab_reader(
-    name: OperandName,
-    problem: GemmProblem,
-    element: ElementType,
-    tiles: XgemmConfig,
-    run: int = 1,
-    first_depth: str = "first_depth",
-) -> SlabReader:
-    """How a work-item copies its vectors of an operand's slab."""
-    layout = problem.operand(name)
-    along_tile = is_along_tile(name, layout)
-    copy = slab_copy_of(name, layout, tiles, run)
-    size, extent = (problem.m, tiles.MWG) if name == "a" else (problem.n, tiles.NWG)
-    edges: Literal["none", "vectors", "elements"] = "elements"
-    if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
-        edges = "none"
-    elif (size if along_tile else problem.k) % copy.width == 0:
-        edges = "vectors"
-    return SlabReader(
-        name, layout, element, copy, "tile" if along_tile else "depth", bool(tiles.ASYNC), edges,
-        tiles.STAGES, first_depth,
-    )  # fmt: skip
-
-
-@dataclass
-class FragmentReader:
-    """The templates' view of the fragments of A or of B."""
-
-    name: OperandName
-    staged: bool  # whether it is read from a slab in local memory, or through the caches
-    length: str  # elements of a fragment, by the name that the kernel has for them
-    part: str  # those of them that a work-item loads
-    width: int  # elements that are read at once
-    first: str  # where the part begins in a row of the tile
-    step: str  # elements from one vector of it to the next
-    position: str  # where vector i of the part lies
-    pointer: str  # to the slab in local memory
-    start: str = ""  # what `first` is computed from; empty where each work-item loads all
-    source: str = ""  # the work-item of the sub-group that loads element i; empty likewise
-
-    def __post_init__(self) -> None:
-        self.upper = self.name.upper()  # the operand's name in macros
-        self.pitch = f"{self.upper}_PITCH"  # elements from a depth to the next in local memory
-
-    def vector_at(self, row: str) -> str:
-        """Where vector i of a row of the slab lies in local memory."""
-        return f"{self.pointer} + {self.upper}_INDEX({row}, {self.first} + i * {self.step})"
-
-    def row_at(self, row: str | int) -> str:
-        """Where the part begins in a row of the slab in local memory."""
-        return plus(self.pointer, self.first, times(row, self.pitch))
-
-    def entry(self, depth: str) -> tuple[str, str]:
-        """Row and column in the matrix of vector i at a depth of the slab."""
-        at = f"{self.name}_tile + {self.position}", f"depth + {depth}"
-        return at if self.name == "a" else at[::-1]
-
-
 def part_width(fragment: int, width: int, sharers: int) -> int | None:
     """Elements read at once where `sharers` work-items load a fragment, if they divide it."""
     part, tail = divmod(fragment, sharers)
@@ -278,32 +227,59 @@ def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) ->
     return plus(times(divided(lane, lanes), step), times(modulo(lane, lanes), part))
 
 
-def fragment_reader(name: OperandName, tiles: XgemmConfig) -> FragmentReader:
-    """Describe the fragments of an operand."""
-    staged, length, width, first, step, position = (
-        (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW")
-        if name == "a"
-        else (tiles.SB, "NWI", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", "COLUMN")
-    )
-    pointer = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
-    if not tiles.SHUFFLE:
-        return FragmentReader(
-            name, bool(staged), length, length, width, first, step, f"{position}(i)", pointer
+@dataclass
+class FragmentReader:
+    """The templates' view of the fragments of A or of B."""
+
+    name: OperandName
+    tiles: XgemmConfig
+
+    def __post_init__(self) -> None:
+        name, tiles = self.name, self.tiles
+        self.upper = name.upper()  # the operand's name in macros
+        self.pitch = f"{self.upper}_PITCH"  # elements from a depth to the next in local memory
+        # Whether it is read from a slab in local memory, or through the caches; the elements of a
+        # fragment, by the name that the kernel has for them, and how many are read at once; where
+        # it begins in a row of the tile, elements from a vector to the next, where vector i lies.
+        staged, self.length, self.width, self.first, self.step, position = (
+            (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW(i)")
+            if name == "a"
+            else (tiles.SB, "NWI", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", "COLUMN(i)")
         )
-    part = f"{name.upper()}_PART"
-    fragment, sharers, lane, source = (
-        (tiles.MWI, tiles.LANES_N, "lane_n", f"i / {part} * LANES_M + lane_m")
-        if name == "a"
-        else (tiles.NWI, tiles.LANES_M, "lane_m", f"lane_n * LANES_M + i / {part}")
-    )
-    at_once = part_width(fragment, width, sharers)
-    assert at_once is not None  # by a constraint
-    start = f"{first} + {part_start(lane, fragment, width, sharers, step)}"
-    first = f"{name}_part_start"
-    return FragmentReader(
-        name, bool(staged), length, part, at_once, first, step,
-        position=f"{first} + i * {step}", pointer=pointer, start=start, source=source,
-    )  # fmt: skip
+        self.staged = bool(staged)
+        # To the slab in local memory.
+        self._pointer = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
+        # Of work-items that share a fragment: what of it each loads, what `first` is computed
+        # from, and the work-item of the sub-group that loads element i. Empty where none share.
+        self.part, self.start, self.source = self.length, "", ""
+        self._position = position
+        if tiles.SHUFFLE:
+            self.part = f"{self.upper}_PART"
+            fragment, sharers, lane, self.source = (
+                (tiles.MWI, tiles.LANES_N, "lane_n", f"i / {self.part} * LANES_M + lane_m")
+                if name == "a"
+                else (tiles.NWI, tiles.LANES_M, "lane_m", f"lane_n * LANES_M + i / {self.part}")
+            )
+            own = part_start(lane, fragment, self.width, sharers, self.step)
+            self.start = f"{self.first} + {own}"
+            self.first = f"{name}_part_start"
+            self._position = f"{self.first} + i * {self.step}"
+            at_once = part_width(fragment, self.width, sharers)
+            assert at_once is not None  # by a constraint
+            self.width = at_once
+
+    def vector_at(self, row: str) -> str:
+        """Where vector i of a row of the slab lies in local memory."""
+        return f"{self._pointer} + {self.upper}_INDEX({row}, {self.first} + i * {self.step})"
+
+    def row_at(self, row: str | int) -> str:
+        """Where the part begins in a row of the slab in local memory."""
+        return plus(self._pointer, self.first, times(row, self.pitch))
+
+    def entry(self, depth: str) -> tuple[str, str]:
+        """Row and column in the matrix of vector i at a depth of the slab."""
+        at = f"{self.name}_tile + {self._position}", f"depth + {depth}"
+        return at if self.name == "a" else at[::-1]
 
 
 @dataclass
@@ -368,7 +344,7 @@ def generate_xgemm(
         parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
     first_depth = "first_depth" if tiles.FILL else "0"
     slabs = [
-        slab_reader(name, read, parts.element, tiles, run, first_depth)
+        SlabReader(name, read, parts.element, tiles, run, first_depth)
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]
@@ -401,7 +377,7 @@ def generate_xgemm(
             sliced=tiles.SLICES > 1,
         ),
         attributes=_attributes(tiles, traits),
-        fragments=(fragment_reader("a", tiles), fragment_reader("b", tiles)),
+        fragments=[FragmentReader(name, tiles) for name in OPERANDS],
         shuffle_function=traits.shuffle,
     )
     return without_unrolling(source) if traits.type == "cpu" else source

@@ -32,11 +32,11 @@ from ..family import (
 )
 from .codegen import (
     SlabCopy,
+    SlabReader,
     generate_xgemm,
     is_along_tile,
     slab_copy,
     slab_copy_of,
-    slab_reader,
 )
 from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
@@ -201,7 +201,7 @@ class _TiledFamily(Family[Tiled]):
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             if staged:
-                reader = slab_reader(name, read, element, tiles, run_k)
+                reader = SlabReader(name, read, element, tiles, run_k)
                 found[f"{name.upper()} from global memory"] = reader.copy.width * stored
                 found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
             else:
