@@ -100,7 +100,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 ## Fetches an operand into registers, so that all loads are under way at once; if it does not fit
 ## there, copies it straight to local memory, in a loop that is not unrolled whole.
 <%def name="fetch(one)" filter="trim">
-% if tiling.fits_registers(one, element):
+% if tiling.fits_registers(one):
     ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
     ${each_vector(one, "", f"{one.name}_fetched[i] = {in_global(one)};")}
 % else:
@@ -110,7 +110,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 
 ## Stores what was fetched in local memory.
 <%def name="stage(one)" filter="trim">
-% if tiling.fits_registers(one, element):
+% if tiling.fits_registers(one):
     ${each_vector(one, "", f"{in_local(one)} = {one.name}_fetched[i];")}
 % endif
 </%def>

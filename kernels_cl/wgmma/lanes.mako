@@ -1,7 +1,7 @@
 ## Slabs of a warpgroup kernel that the lanes of a warpgroup copy themselves, by NVIDIA's cp.async. Its end
 ## is told to a barrier in local memory (PTX ISA, "cp.async", "cp.async.mbarrier.arrive").
 ##
-## Context: lanes (LaneCopies of a and b), and as wgmma/wgmma.cl.mako has it.
+## Context: stored (C type of an element of A and B in memory), and as wgmma/wgmma.cl.mako has it.
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 
 <%def name="functions()" filter="trim">
@@ -21,7 +21,7 @@ static inline void arrive_when_copied(const uint barrier)
 
 ## A lane's first vector of every slab: its row, its first element, and its offset in local memory.
 <%def name="first_vectors()" filter="trim">
-            % for copies in lanes:
+            % for copies in operands:
             // ${copies.vectors.across} vectors make up a row, and change places every 128 bytes.
             const int ${copies.name}_row = item / ${copies.vectors.across};
             const int ${copies.name}_element = item % ${copies.vectors.across} * ${copies.vectors.width};
@@ -38,8 +38,8 @@ static inline void arrive_when_copied(const uint barrier)
                     const uint a_slab = slabs_at + a_offset_in_slab;
                     const uint b_slab = slabs_at + A_BYTES + b_offset_in_slab;
                     await(empty + 8 * stage, parity);
-                    % for copies in lanes:
-                    % if copies.operand.along_k:
+                    % for copies in operands:
+                    % if copies.along_k:
                     ${copy_along_k(copies)}
                     % else:
                     ${copy_along_tile(copies)}
@@ -52,7 +52,7 @@ static inline void arrive_when_copied(const uint barrier)
 
 ## Rows along the tile.
 <%def name="copy_along_k(copies)" filter="trim">
-                    const __global ${copies.stored} *${copies.name}_vector = ${copies.first_vector};
+                    const __global ${stored} *${copies.name}_vector = ${copies.first_vector};
                     const extent ${copies.name}_rows = ${copies.index} - ${copies.name}_tile - ${copies.name}_row;
                     ${inside(copies, "k", copies.first_element)}
                     #pragma unroll
@@ -64,12 +64,12 @@ static inline void arrive_when_copied(const uint barrier)
 
 ## Boxes side by side, with a row for each depth.
 <%def name="copy_along_tile(copies)" filter="trim">
-                    const __global ${copies.stored} *${copies.name}_vector = ${copies.first_vector};
+                    const __global ${stored} *${copies.name}_vector = ${copies.first_vector};
                     const extent ${copies.name}_rows = k - depth - ${copies.name}_row;
                     #pragma unroll
                     for (int i = 0; i < ${copies.count}; ++i) {
                         const int row = i % ${copies.vectors.per_box} * ${copies.vectors.rows};
-                        const int box = i / ${copies.vectors.per_box} * ${copies.operand.map.elements};
+                        const int box = i / ${copies.vectors.per_box} * ${copies.map.elements};
                         ${inside(copies, copies.index, copies.element_of_box)}
                         copy_vector(${copies.vector_in_slab}, ${copies.vector_in_box}, ${copies.bytes_inside});
                     }
@@ -84,6 +84,6 @@ static inline void arrive_when_copied(const uint barrier)
                     const extent ${copies.name}_left = ${end} - (${first});
                     const extent ${copies.name}_elements = clamp(
                         ${copies.name}_left, (extent)0, (extent)${copies.vectors.width});
-                    const int ${copies.name}_inside = ${copies.name}_elements * ${copies.operand.map.element_bytes};
+                    const int ${copies.name}_inside = ${copies.name}_elements * ${copies.map.element_bytes};
                     % endif
 </%def>

@@ -3,7 +3,7 @@
 ## widest span of a swizzle.
 ## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/probe.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), lanes (LaneCopies of both), results
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), stored (C type of their elements), results
 ## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole
 ## (layouts of the elements before they were split), and what all gemm templates see.
 ##

@@ -283,10 +283,14 @@ def test_lanes_need_no_map(batch):
 def test_words_of_a_map_that_a_driver_made():
     # cuTensorMapEncodeTiled: float16, 4096 x 1024 elements, rows of 8192 bytes, boxes of 64 x 128,
     # 128-byte swizzle, promotion to 128 bytes of L2, zeros outside.
-    words = TensorMap(2, 128).words(0x7F0000000400, (4096, 1024), 8192)
-    assert words == [
+    made = [
         0x7F0000000400, 0x10 | 6 << 7 | 3 << 13 | 2 << 17 | 512 << 32, 0, 0,
         4095 | 1023 << 32, 0, 63 << 56, 127, *[0] * 8,
+    ]  # fmt: skip
+    box = TensorMap(2, 128)
+    assert made == [
+        0x7F0000000400, box.format_word | 8192 // 16 << 32, 0, 0,
+        (4096 - 1) | (1024 - 1) << 32, 0, box.box_word, box.rows_word, *[0] * 8,
     ]  # fmt: skip
 
 

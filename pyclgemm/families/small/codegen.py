@@ -71,15 +71,30 @@ class SmallOperand:
     """A or B of a product in local memory, line by line as it lies in global memory."""
 
     name: OperandName
-    along_k: bool  # whether k runs along the lines; else the positions do: rows of A, columns of B
-    lines: int  # lines of the matrix
-    length: int  # elements of a line
-    width: int  # elements that are copied at once
-    pitch: int  # elements from one line to the next
-    size: int  # elements from one product to the next
-    group: int  # positions that a work-item reads at once: its positions come in such groups
+    problem: GemmProblem
+    element: ElementType
+    tile: int  # positions of a work-item's tile: rows of A, columns of B
+    items: int  # work-items along them
 
     def __post_init__(self) -> None:
+        layout, extent = self.problem.operand(self.name), self.problem.positions(self.name)
+        k, widest = self.problem.k, _widest(self.element)
+        # Whether k runs along the lines of the matrix; else the positions do.
+        self.along_k = layout.order != ("column" if self.name == "a" else "row")
+        self.lines, self.length = (extent, k) if self.along_k else (k, extent)
+        # Elements that are copied at once.
+        self.width = math.gcd(min(layout.alignment, widest), self.length)
+        # Elements from one line to the next, and from one product to the next: vectors stay
+        # aligned; lines along k, and products, are an odd number of vectors apart, so that
+        # neighbouring work-items read different banks.
+        tiles = self.items * self.tile
+        vector = _depths(self.problem, self.element) if self.along_k else widest
+        in_line, in_product = (k, tiles) if self.along_k else (tiles, k)
+        vectors = math.ceil(in_line / vector)
+        self.pitch = (vectors | 1 if self.along_k else vectors) * vector
+        self.size = (in_product * self.pitch // vector | 1) * vector
+        # Positions that a work-item reads at once: its positions come in such groups.
+        self.group = 1 if self.along_k else math.gcd(self.tile, widest)
         in_line = self.length // self.width
         self.vectors = self.lines * in_line  # of a product, that are copied
         # Of vector `number` of the group's: its product, its line, and its first element there.
@@ -98,20 +113,45 @@ class SmallOperand:
         return plus(times(group, self.group), modulo(number, self.group))
 
 
+def _widest(element: ElementType) -> int:
+    """Elements of the widest vector."""
+    return max(1, VECTOR_BYTES // element.bytes)
+
+
+def _depths(problem: GemmProblem, element: ElementType) -> int:
+    """Depths that are multiplied at a time."""
+    return math.gcd(_widest(element), problem.k)
+
+
 @dataclass
 class SmallTiling:
-    """How the work-items of a group divide products among them."""
+    """How the work-items of a group divide products among them.
 
-    items_m: int  # work-items of a product along its rows
-    items_n: int  # and along its columns
-    products: int  # products of a group
-    step: int  # depths that are multiplied at a time
-    a: SmallOperand  # in local memory
-    b: SmallOperand
+    Examples
+    --------
+    >>> from pyclgemm.problem.shape import GemmShape
+    >>> problem = GemmShape(16, 16, 16).problem("float32")
+    >>> tiling = SmallTiling(problem, SmallConfig(4, 4, 128), ElementType("float32", "float32"))
+    >>> tiling.products, tiling.work_items, tiling.a.width
+    (8, 128, 4)
+    """
+
+    problem: GemmProblem
+    config: SmallConfig
+    element: ElementType
 
     def __post_init__(self) -> None:
+        problem, config, element = self.problem, self.config, self.element
+        # Work-items of a product along its rows and its columns. A result without elements has
+        # one, so that a group has a size.
+        self.items_m = max(1, math.ceil(problem.m / config.MWI))
+        self.items_n = max(1, math.ceil(problem.n / config.NWI))
         items = self.items_m * self.items_n
-        self.work_items = self.products * items  # of a group
+        self.products = max(1, config.WGS // items)  # of a group
+        self.work_items = self.products * items
+        self.step = _depths(problem, element)
+        self.a = SmallOperand("a", problem, element, config.MWI, self.items_m)  # in local memory
+        self.b = SmallOperand("b", problem, element, config.NWI, self.items_n)
         # Which product a work-item computes a tile of, and its number along the rows there, in C.
         self.own = divided("item", items)
         self.item_m = divided(modulo("item", items), self.items_n)
@@ -125,51 +165,14 @@ class SmallTiling:
         """Vectors of an operand that a work-item copies."""
         return math.ceil(self.products * operand.vectors / self.work_items)
 
-    def fits_registers(self, operand: SmallOperand, element: ElementType) -> bool:
+    def fits_registers(self, operand: SmallOperand) -> bool:
         """Whether a work-item may hold all vectors that it copies at once."""
-        return self.copies(operand) * operand.width * element.bytes <= _FETCHED_BYTES
+        return self.copies(operand) * operand.width * self.element.bytes <= _FETCHED_BYTES
 
-    def local_bytes(self, element: ElementType) -> int:
+    @property
+    def local_bytes(self) -> int:
         """Bytes of local memory of a group."""
-        return self.products * (self.a.size + self.b.size) * element.bytes
-
-
-def small_tiling(problem: GemmProblem, config: SmallConfig, element: ElementType) -> SmallTiling:
-    """Divide products among the work-items of a group.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.shape import GemmShape
-    >>> problem = GemmShape(16, 16, 16).problem("float32")
-    >>> tiling = small_tiling(problem, SmallConfig(4, 4, 128), ElementType("float32", "float32"))
-    >>> tiling.products, tiling.work_items, tiling.a.width
-    (8, 128, 4)
-    """
-    # A result without elements has a work-item, so that a group has a size.
-    items_m = max(1, math.ceil(problem.m / config.MWI))
-    items_n = max(1, math.ceil(problem.n / config.NWI))
-    widest = max(1, VECTOR_BYTES // element.bytes)
-    step = math.gcd(widest, problem.k) or 1
-
-    def operand(name: OperandName, tile: int, items: int) -> SmallOperand:
-        layout, extent = problem.operand(name), problem.positions(name)
-        along_k = layout.order != ("column" if name == "a" else "row")
-        lines, length = (extent, problem.k) if along_k else (problem.k, extent)
-        aligned = 1 if layout.order == "strided" else min(layout.alignment, widest)
-        # Vectors stay aligned; lines along k, and products, are an odd number of vectors apart,
-        # so that neighbouring work-items read different banks.
-        vector = step if along_k else widest
-        in_line, in_product = (problem.k, items * tile) if along_k else (items * tile, problem.k)
-        vectors = math.ceil(in_line / vector)
-        pitch = (vectors | 1 if along_k else vectors) * vector
-        size = (in_product * pitch // vector | 1) * vector
-        group = 1 if along_k else math.gcd(tile, widest)
-        width = math.gcd(aligned, length)
-        return SmallOperand(name, along_k, lines, length, width, pitch, size, group)
-
-    products = max(1, config.WGS // (items_m * items_n))
-    a, b = operand("a", config.MWI, items_m), operand("b", config.NWI, items_n)
-    return SmallTiling(items_m, items_n, products, step, a, b)
+        return self.products * (self.a.size + self.b.size) * self.element.bytes
 
 
 @dataclass
@@ -208,7 +211,7 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
     """Write the kernel that computes a batch of small products on a GPU."""
     parts = gemm_parts(problem, config, traits)
     element = parts.element
-    tiling = small_tiling(problem, config, element)
+    tiling = SmallTiling(problem, config, element)
 
     def in_global(one: SmallOperand) -> str:
         layout = problem.operand(one.name)

@@ -28,7 +28,7 @@ from ..family import (
     is_worth_trying,
     point_table,
 )
-from .codegen import SmallConfig, SmallCpuConfig, generate_small, generate_small_cpu, small_tiling
+from .codegen import SmallConfig, SmallCpuConfig, SmallTiling, generate_small, generate_small_cpu
 
 Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
 
@@ -91,12 +91,12 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         if stated := super().refusal(config, problem, traits):
             return stated
         element = ElementType(problem.dtype, problem.precision.arithmetic)
-        tiling = small_tiling(problem, config, element)
+        tiling = SmallTiling(problem, config, element)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
-        if tiling.local_bytes(element) > traits.local_memory_bytes:
+        if tiling.local_bytes > traits.local_memory_bytes:
             return (
-                f"its operands take {tiling.local_bytes(element)} bytes, and local memory has "
+                f"its operands take {tiling.local_bytes} bytes, and local memory has "
                 f"{traits.local_memory_bytes}"
             )
         return ""
@@ -104,7 +104,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
         element = ElementType(problem.dtype, problem.precision.arithmetic)
-        groups = math.ceil(problem.products / small_tiling(problem, config, element).products)
+        groups = math.ceil(problem.products / SmallTiling(problem, config, element).products)
         return self.single_launch(product, config, traits, groups)
 
     def work(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,7 +11,7 @@ from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.kernel import approximation, gemm_parts
 from ...codegen.pack import PackedForm, with_packed
-from ...codegen.source import Argument, KernelSource, stream_k_arguments
+from ...codegen.source import Argument, KernelSource, stream_k_arguments, times
 from ...codegen.stream_k import PartialSums, stream_k
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
@@ -80,27 +80,6 @@ class WgmmaConfig(Config):
 _SWIZZLES = {64: 2, 128: 1}
 
 
-@dataclass
-class WgmmaOperand:
-    """A slab of A or B in local memory: boxes as they are copied."""
-
-    name: OperandName
-    along_k: bool  # whether k is contiguous; else the index along the tile is
-    map: TensorMap
-    boxes: int  # in a slab
-    inner: str  # in C: the matrix's extent along contiguous elements, and across them
-    outer: str
-    pitch: str  # in C: elements between its rows
-
-    def __post_init__(self) -> None:
-        # A descriptor without its address.
-        self.descriptor = descriptor(
-            1 if self.along_k else self.map.bytes // 16, self.map.row_bytes
-        )
-        # From what an instruction multiplies to what the next one does, in units of 16 bytes.
-        self.step = 32 // 16 if self.along_k else 16 * self.map.row_bytes // 16
-
-
 def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
@@ -130,31 +109,6 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
     return {name: form for name in OPERANDS if not is_copied(name)}
 
 
-def wgmma_operands(
-    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
-) -> tuple[WgmmaOperand, WgmmaOperand]:
-    """The slabs of A and B of a product whose operands are packed."""
-    terms = problem.precision.terms
-    return (
-        _operand("a", problem.a.order == "row", config.MWG, unit, terms),
-        _operand("b", problem.b.order == "column", config.NWG, unit, terms),
-    )
-
-
-def _operand(
-    name: OperandName, along_k: bool, extent: int, unit: WgmmaUnit, terms: int
-) -> WgmmaOperand:
-    size = {"a": "m", "b": "n"}[name]
-    rows = ROW_BYTES // unit.element_bytes
-    pitch = f"{name}_{'row' if along_k == (name == 'a') else 'column'}_stride"
-    if along_k:
-        outer = f"{parts_of(terms)} * {size}" if terms > 1 else size
-        box = TensorMap(unit.element_bytes, extent)
-        return WgmmaOperand(name, True, box, 1, "k", outer, pitch)
-    box = boxes_across(unit.element_bytes, extent, rows)
-    return WgmmaOperand(name, False, box, extent // box.elements, size, "k", pitch)
-
-
 # Where lanes copy slabs and results by 16-byte vectors, these lie in local memory as TMA would have
 # written them: in rows of one span of the swizzle, whose vectors change places from row to row (PTX
 # ISA, "Shared Memory Matrix Layout").
@@ -180,19 +134,44 @@ class BoxVectors:
 
 
 @dataclass
-class LaneCopies:
-    """How each lane of a warpgroup copies vectors of a slab; what is text is C."""
+class WgmmaOperand:
+    """A slab of A or B in local memory: boxes, as TMA or lanes copy them. What is text is C."""
 
-    operand: WgmmaOperand
-    stored: str  # C type of an element in memory
-    edges: Literal["vectors", "elements"]  # rows of the matrix end between vectors, or within one
+    name: OperandName
+    problem: GemmProblem  # with its operands as they are copied
+    config: WgmmaConfig
+    unit: WgmmaUnit
+    packed: bool  # whether it was packed, and so padded with zeros to whole vectors
 
     def __post_init__(self) -> None:
-        name, along_k = self.operand.name, self.operand.along_k
-        self.name = name
-        self.index = {"a": "m", "b": "n"}[name]  # along the tile, also the name of its size
-        self.vectors = BoxVectors(self.operand.map)
-        self.count = self.operand.boxes * self.vectors.per_box  # copies of a lane in a slab
+        name, problem, unit = self.name, self.problem, self.unit
+        order, size = problem.operand(name).order, unit.element_bytes
+        # Whether k is contiguous; else the index along the tile is, also the name of its size.
+        self.along_k = along_k = order == ("row" if name == "a" else "column")
+        self.index = {"a": "m", "b": "n"}[name]
+        # The boxes of a slab; the matrix's extents along contiguous elements and across them, and
+        # elements between its rows.
+        extent = self.config.MWG if name == "a" else self.config.NWG
+        if along_k:
+            self.map, self.boxes = TensorMap(size, extent), 1
+            parts = parts_of(problem.precision.terms)
+            self.inner, self.outer = "k", times(parts, self.index)
+        else:
+            self.map = boxes_across(size, extent, slab_depth(unit))
+            self.boxes = extent // self.map.elements
+            self.inner, self.outer = self.index, "k"
+        self.pitch = f"{name}_{order}_stride"
+        # A descriptor without its address; and from what an instruction multiplies to what the
+        # next one does, in units of 16 bytes.
+        self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
+        self.step = 32 // 16 if along_k else 16 * self.map.row_bytes // 16
+
+        # Where lanes copy: whether rows of the matrix end between vectors, or within one.
+        end = problem.k if along_k else problem.positions(name)
+        whole = self.packed or end * size % VECTOR_BYTES == 0
+        self.edges = "vectors" if whole else "elements"
+        self.vectors = BoxVectors(self.map)
+        self.count = self.boxes * self.vectors.per_box  # copies of a lane in a slab
         # Where a lane's first vector of a slab starts along the matrix's rows; and of a box.
         across, along = (f"{name}_from", "depth") if along_k else ("depth", f"{name}_from")
         self.first_element = f"{along} + {name}_element"
@@ -203,23 +182,14 @@ class LaneCopies:
         self.vector_in_box = f"{name}_vector + {self._at('row', 'box')}"
         # Where vector i goes in local memory, and its bytes that belong to the matrix.
         self.vector_in_slab = f"{name}_slab + i * {self.vectors.step}"
-        inside = f"&& {name}_inside ? 16" if self.edges == "vectors" else f"? {name}_inside"
+        inside = f"? {name}_inside" if self.edges == "elements" else f"&& {name}_inside ? 16"
         self.bytes_inside = f"row < {name}_rows {inside} : 0"
 
     def _at(self, row: str, element: str) -> str:
         """The offset in memory of an `element` of a row that is contiguous."""
-        position, depth = (row, element) if self.operand.along_k else (element, row)
+        position, depth = (row, element) if self.along_k else (element, row)
         entry = (position, depth) if self.name == "a" else (depth, position)
         return f"{self.name.upper()}_AT({', '.join(entry)})"
-
-
-def lane_copies(
-    operand: WgmmaOperand, problem: GemmProblem, unit: WgmmaUnit, packed: Collection[str]
-) -> LaneCopies:
-    """How lanes copy an operand; one that was packed is padded with zeros to whole vectors."""
-    end = problem.k if operand.along_k else problem.positions(operand.name)
-    whole = operand.name in packed or end * unit.element_bytes % VECTOR_BYTES == 0
-    return LaneCopies(operand, unit.stored, edges="vectors" if whole else "elements")
 
 
 #: Boxes of results that a warpgroup collects before they are copied out.
@@ -382,7 +352,9 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     problem = with_packed(problem, packed)
     parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
     results = wgmma_results(problem, parts.wide, config)
-    operands = wgmma_operands(problem, config, unit)
+    operands = [
+        WgmmaOperand(name, problem, config, unit, packed=name in packed) for name in OPERANDS
+    ]
     if terms > 1:
         parts = parts.reading_whole()
     if config.TMA:
@@ -398,7 +370,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         TARGET,
         tiles=config,
         operands=operands,
-        lanes=tuple(lane_copies(operand, problem, unit, packed) for operand in operands),
+        stored=unit.stored,
         results=results,
         staging=results.staging,
         approximation=approximation(problem.activation, parts.wide.stored_bytes),

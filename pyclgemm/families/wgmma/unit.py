@@ -135,16 +135,6 @@ class TensorMap:
         self.box_word = self.elements - 1 << 56
         self.rows_word = self.rows - 1
 
-    def words(self, address: int, extents: tuple[int, int], row_bytes: int) -> list[int]:
-        """The whole map."""
-        words = [0] * WORDS
-        words[0] = address
-        words[1] = self.format_word | (row_bytes // MAP_ALIGNMENT) << 32
-        words[4] = (extents[0] - 1) | (extents[1] - 1) << 32
-        words[6] = self.box_word
-        words[7] = self.rows_word
-        return words
-
 
 def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
     """The widest boxes that divide `extent` contiguous elements."""
