@@ -201,7 +201,12 @@ OPTIONS = [
         )
     ),
     {"alpha": 0.0, "beta": 0.5, "c": ROW, "bias": True},
-]
+    *(
+        {"dtype": "complex64", "a": ROW_ALIGNED, "b": ROW_ALIGNED, "alpha": 0.5 - 1j, "c": ROW,
+         "beta": 2j, "trans_a": trans_a, "trans_b": trans_b, "bias": True}
+        for trans_a, trans_b in ("CN", "NC", "CC")
+    ),
+]  # fmt: skip
 SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5), (130, 2, 0), (2, 130, 0)]
 EVERY_CONFIG = pytest.mark.parametrize(
     "config", [GEMV, ONE_ROW, CPU, CPU_IN_PLACE], ids=["plain", "one row", "cpu", "cpu in place"]
@@ -214,12 +219,3 @@ EVERY_CONFIG = pytest.mark.parametrize(
 def test_tall_and_flat_products(queue, config, options):
     for sizes in SIZES:
         check_gemm(queue, sizes, config=config, **options)
-
-
-@pytest.mark.any_runtime
-@EVERY_CONFIG
-def test_conjugates(queue, config):
-    options = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "alpha": 0.5 - 1j, "c": ROW, "beta": 2j}
-    for sizes, (trans_a, trans_b) in product(SIZES, ("CN", "NC", "CC")):
-        options |= {"trans_a": trans_a, "trans_b": trans_b, "bias": True}
-        check_gemm(queue, sizes, "complex64", config=config, **options)

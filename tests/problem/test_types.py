@@ -230,15 +230,6 @@ def test_plans_layers_and_matmul(queue, halves):
         assert_gemm(got, *halves, result="float32")
 
 
-def test_offsets_count_in_each_arrays_own_elements(queue, halves):
-    a, b = halves
-    rows, right, whole = upload(queue, np.concatenate([a, a]), b, np.zeros((13, 7), np.float32))
-    pyclgemm.gemm(queue, rows[9:], right, out=whole[3:12])
-    got = whole.get()
-    assert_gemm(got[3:12], a, b, result="float32")
-    assert not got[:3].any() and not got[12:].any()
-
-
 # Types for devices with units
 
 UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2)
