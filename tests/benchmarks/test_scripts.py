@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyopencl as cl
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
 import benchmarks
@@ -31,7 +30,7 @@ from pyclgemm.runtime.build import CompilePool
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.model import standing
 from tests.support.benchmark_fakes import FACTS
-from tests.support.system import text_of
+from tests.support.system import output_of, text_of
 
 ROOT = Path(ladder.__file__).parent.parent
 
@@ -43,15 +42,9 @@ def test_examples_in_docstrings():
     assert sum(result.attempted > 0 for result in results.values()) >= 14
 
 
-def run(script, *arguments):
-    return CliRunner().invoke(script.main, [str(one) for one in arguments])
-
-
-def succeed(script, *arguments):
-    """What a script prints that ends well."""
-    result = run(script, *arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
+def printed_by(script, *arguments, code=0):
+    """What a script prints, as it ends well or with this status."""
+    return output_of(*arguments, code=code, command=script.main)
 
 
 SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
@@ -59,7 +52,7 @@ SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script):
-    output = succeed(script, "--help")
+    output = printed_by(script, "--help")
     assert script not in (ladder, transform3d) or "Examples:" in output
     assert script is not amd_report or "gfx1100" in output
 
@@ -97,8 +90,8 @@ def test_help(script):
     ],
 )
 def test_wrong_options_are_explained(queue, script, arguments, message):
-    result = run(script, *arguments.split())
-    assert result.exit_code != 0 and message in " ".join(result.output.split())
+    output = printed_by(script, *arguments.split(), code=(1, 2))
+    assert message in " ".join(output.split())
 
 
 # ------------------------------------------------------------------------------ comparisons
@@ -107,7 +100,7 @@ def test_wrong_options_are_explained(queue, script, arguments, message):
 def compare(queue, folder, *options):
     """What a short run prints, and its CSV file."""
     platform = queue.device.platform.name
-    output = succeed(
+    output = printed_by(
         compare_clblast, "--device", platform, "--output", folder, "--burst", 1, *options
     )
     [table] = folder.glob("*.csv")
@@ -156,7 +149,7 @@ def small(monkeypatch):
 
 def measure_unseen(queue, folder, *options):
     """What a short run on unseen shapes prints, and its CSV file."""
-    output = succeed(
+    output = printed_by(
         unseen, "--device", queue.device.platform.name, "--seconds-per-case", 0.01,
         "--csv", folder / "run.csv", "--plot", folder / "plot.png", *options,
     )  # fmt: skip
@@ -202,9 +195,9 @@ def test_an_interrupted_run_keeps_the_unseen_shapes_that_it_measured(
 
 @pytest.mark.first_runtime
 def test_unseen_shapes_beyond_the_time_are_not_measured(queue, tmp_path, small):
-    result = run(unseen, "--seconds", 1e-9, "--csv", tmp_path / "run.csv")
-    assert result.exit_code == 1 and "nothing was measured" in result.output
-    assert "float32: 0 of 100 shapes were reached in 1e-09 s" in result.output
+    output = printed_by(unseen, "--seconds", 1e-9, "--csv", tmp_path / "run.csv", code=1)
+    assert "nothing was measured" in output
+    assert "float32: 0 of 100 shapes were reached in 1e-09 s" in output
 
 
 def test_a_built_in_file_is_hidden_and_comes_back():
@@ -230,7 +223,7 @@ def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
         return ["it is naive"] if config == first.config else violations(config, *facts)
 
     monkeypatch.setattr(ladder, "violations", broken)
-    output = succeed(
+    output = printed_by(
         ladder, "--size", 48, "--rounds", 1, "--seconds", 0.2, "--no-compile",
         "--output", tmp_path, "--stem", "run",
     )  # fmt: skip
@@ -251,7 +244,7 @@ def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
 
 @pytest.mark.any_runtime
 def test_host_times_of_two_trees(queue, tmp_path):
-    output = succeed(
+    output = printed_by(
         host_time, "--device", queue.device.platform.name, "--rounds", 3, "--calls", 3,
         "--output", tmp_path, "--tree", ROOT, "--tree", ROOT / "tests" / "..",
     )  # fmt: skip
@@ -291,7 +284,7 @@ def test_transforms(queue, traits, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.mra.cases._COPIED_BYTES", sizes)
     monkeypatch.setattr(transform3d, "_LONGEST_PAUSE", 0.0)
     assert 1e8 < copy_bandwidth(queue) < 1e14
-    output = succeed(
+    output = printed_by(
         transform3d, "--k", 6, "--k", 3, "--nfuncs", 5, "--tasks", 2, "--repetitions", 2,
         "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", tmp_path,
     )  # fmt: skip
