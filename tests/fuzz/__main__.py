@@ -96,36 +96,38 @@ def _repeat(text, memory):
 
 
 def _planned(asked):
-    """What to run, and the results so far."""
+    """What to run, the journal, and the results so far."""
     names = asked.names or tuple(CAMPAIGNS)
     unknown = [name for name in names if name not in CAMPAIGNS and ":" not in name]
     if unknown:
         known = ", ".join(CAMPAIGNS)
         raise click.BadParameter(f"{unknown[0]!r}; there are {known}", param_hint="--campaign")
+    if asked.resume and asked.journal is None:
+        raise click.UsageError("--resume needs --journal, the run to go on with")
     results = {name: runner.Result(name) for name in names}
-    seed = asked.seed
-    if asked.resume:
-        if asked.journal is None:
-            raise click.UsageError("--resume needs --journal, the run to go on with")
-        begun = runner.read_journal(asked.journal, results)
-        if begun is not None and seed not in (None, begun):
-            raise click.UsageError(f"--seed is {seed}, and {asked.journal} was begun with {begun}")
-        seed = seed if begun is None else begun
+    journal = runner.Journal(asked.journal, resume=asked.resume)
+    seed = next((one["seed"] for one in journal.entries if "seed" in one), asked.seed)
+    if asked.seed not in (None, seed):
+        raise click.UsageError(f"--seed is {asked.seed}; {asked.journal} was begun with {seed}")
     if seed is None:
         seed = int(datetime.date.today().strftime("%Y%m%d"))
+    journal.write({"seed": seed})
+    for entry in journal.entries:
+        if entry.get("campaign") in results:
+            results[entry["campaign"]].add(entry)
     jobs = 1 if asked.block is not None else asked.jobs
-    return runner.Plan(seed, asked.cases, jobs, asked.memory, asked.block), list(results.values())
+    plan = runner.Plan(seed, asked.cases, jobs, asked.memory, asked.block)
+    return plan, journal, list(results.values())
 
 
 def _run(asked):
     """Run the campaigns one after the other; the exit status."""
-    plan, results = _planned(asked)
+    plan, journal, results = _planned(asked)
     click.echo(f"seed {plan.seed}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end = time.monotonic() + asked.seconds
     interrupted = False
     reports = {}
-    journal = runner.Journal(asked.journal, plan.seed, append=asked.resume)
     with contextlib.closing(journal):
         try:
             for number, result in enumerate(results):

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -49,12 +49,13 @@ class Result:
     failures: list[tuple[Case, Outcome, int]] = field(default_factory=list)
     unavailable: str = ""
 
-    def add(self, block, index, device, outcome, case):
-        """Count a case."""
-        self.counts[device, outcome.status] += 1
-        self.positions[block] = index + 1
+    def add(self, entry):
+        """Count a case, as its line of the journal has it."""
+        outcome = Outcome(*entry["outcome"])
+        self.counts[entry["device"], outcome.status] += 1
+        self.positions[entry["block"]] = entry["index"] + 1
         if outcome.failed:
-            self.failures.append((case, outcome, block))
+            self.failures.append((entry["case"], outcome, entry["block"]))
 
     def starts(self):
         """Blocks to work on with the first case of each: those left unfinished, then new ones."""
@@ -72,14 +73,16 @@ class Journal:
     The first line has the seed, each other one a case: how it ended, and what it was if it failed.
     """
 
-    def __init__(self, path, seed, *, append):
+    def __init__(self, path, *, resume):
         path = path or Path(os.devnull)
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = path.read_text(encoding="utf-8") if append and path.exists() else ""
+        before = path.read_text(encoding="utf-8") if resume and path.exists() else ""
+        self.entries = []  # of the run that is resumed
+        for line in before.splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # of a line that was cut off
+                self.entries.append(json.loads(line))
         self._file = path.open("a" if before else "w", encoding="utf-8", buffering=1)
-        if not before:
-            self.write({"seed": seed})
-        elif not before.endswith("\n"):  # a line that was cut off
+        if before and not before.endswith("\n"):
             self._file.write("\n")
 
     def write(self, entry):
@@ -87,22 +90,6 @@ class Journal:
 
     def close(self):
         self._file.close()
-
-
-def read_journal(path, results):
-    """Add what a journal has to the results of its campaigns; the seed, if it has one."""
-    seed = None
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # cut off
-        seed = entry.get("seed", seed)
-        if entry.get("campaign") in results:
-            place = entry["block"], entry["index"], entry["device"]
-            outcome = Outcome(*entry["outcome"])
-            results[entry["campaign"]].add(*place, outcome, entry.get("case", {}))
-    return seed
 
 
 class CampaignRun:
@@ -188,15 +175,15 @@ class CampaignRun:
         return self._over or has_enough or has_failed or time.monotonic() >= self._until
 
     def _record(self, block, index, case, outcome):
-        name, device = self._result.name, str(case.get("device", ""))
-        entry = {"campaign": name, "block": block, "index": index, "device": device}
-        entry["outcome"] = (outcome.status, outcome.kind, outcome.message)
+        name = self._result.name
+        entry = {"campaign": name, "block": block, "index": index, "outcome": astuple(outcome)}
+        entry["device"] = str(case.get("device", ""))
         if outcome.failed:
             entry["case"] = case
         with self._lock:
             if self._over and outcome.failed:
                 return  # its process was ended
-            self._result.add(block, index, device, outcome, case)
+            self._result.add(entry)
             self._journal.write(entry)
             if outcome.failed:
                 self._tell(f"{name}: {outcome.kind}: {outcome.headline}")
