@@ -297,7 +297,7 @@ def _named(entry, sizes, **changes):
 _T = PLAIN_LAYOUT | {"trans": "T"}
 _C = PLAIN_LAYOUT | {"trans": "C"}
 _COLUMN = PLAIN_LAYOUT | {"order": "column"}
-_SHARED = PLAIN_LAYOUT | {"stack": "single"}
+_SHARED = PLAIN_LAYOUT | {"stack": "matrix"}
 _ADDEND = {"c": PLAIN_LAYOUT}
 _IN_PLACE = {"c": "out", "out": PLAIN_LAYOUT}
 _BATCH = _ADDEND | {"batch": 3}

@@ -13,7 +13,7 @@ from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.family import MOST_SMALL
-from pyclgemm.families.registry import FAMILIES, config_from_dict
+from pyclgemm.families.registry import FAMILIES, config_from_dict, family_of
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.tuning.search import search_space
 from tests.support.families import SMALL_FAMILIES
@@ -49,7 +49,7 @@ _ENTRIES = {
 UNCONFIGURED = ("matmul", "layer", "packed")
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 _QUEUES = ([], [], [], [], ["out"], ["profiling"])
-_STACKS = {"packed": 5, "padded": 3, "reversed": 1, "broadcast": 2, "single": 2}
+_STACKS = {"packed": 5, "apart": 3, "backwards": 1, "shared": 2, "matrix": 2}
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)
 
 #: How many products have few rows or columns, beside those by chance.
@@ -136,10 +136,8 @@ def _tile_edges(parameters):
         return 16, 16, 16
     values = dict(parameters)
     config = config_from_dict(values.pop("path"), values)
-    if config.family in ("direct", "indirect"):
-        return config.tiles.MWG, config.tiles.NWG, config.tiles.KWG
-    names = (("MWG", "MR", "MWI"), ("NWG", "NR", "NWI", "VW"), ("KWG", "KC", "KWI"))
-    return tuple(next((values[one] for one in some if one in values), 16) for some in names)
+    tile = family_of(config).tile(config)
+    return tile.rows, tile.columns, max(tile.depth, getattr(config, "KC", 1))
 
 
 # Forms

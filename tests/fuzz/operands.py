@@ -127,10 +127,10 @@ class Operands:
         names = ("alignment", "flip_rows", "flip_columns")
         plain = Layout(layout["order"], gap, *(layout[name] for name in names))
         shape = (rows, columns)
-        strides = plain.strides((rows, columns))
+        strides = plain.strides(shape)
         stack = _stack_kind(case, role, layout["stack"])
-        if stack != "single":
-            strides = (_batch_stride(stack, shape, strides, plain.alignment), *strides)
+        if stack != "matrix":
+            strides = (plain.between(shape, stack), *strides)
             shape = (case["batch"], *shape)
         dtype = case["dtype"] if role in ("a", "b") else case["result"]
         return self._make(shape, dtype, strides, plain.lead, rng)
@@ -164,19 +164,9 @@ class Tensors(Operands):
 def _stack_kind(case, role, kind):
     """How the matrices of a role lie; a destination has no two in one place."""
     if case["entry"] not in ("batched", "sequence"):
-        return "single"
-    is_shared = kind in ("broadcast", "single")
-    if role == "out" or (role == "a" and case["b"]["stack"] in ("broadcast", "single")):
+        return "matrix"
+    is_shared = kind in ("shared", "matrix")
+    if role == "out" or (role == "a" and case["b"]["stack"] in ("shared", "matrix")):
         # One operand at least tells how many products there are.
-        return "padded" if is_shared else kind
+        return "apart" if is_shared else kind
     return "packed" if is_shared and case["entry"] == "sequence" else kind
-
-
-def _batch_stride(kind, shape, strides, alignment):
-    if kind == "broadcast":
-        return 0
-    steps = zip(shape, strides, strict=True)
-    reach = 1 + sum(max(0, size - 1) * abs(stride) for size, stride in steps)
-    step = -(-reach // alignment) * alignment
-    step += 0 if kind == "packed" else alignment
-    return -step if kind == "reversed" else step

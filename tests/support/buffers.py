@@ -49,6 +49,14 @@ class Layout:
         signs = (-1 if flipped else 1 for flipped in (self.flip_rows, self.flip_columns))
         return tuple(sign * one for sign, one in zip(signs, strides, strict=True))
 
+    def between(self, shape, step):
+        """The stride from one matrix of a stack to the next."""
+        steps = zip(shape, self.strides(shape), strict=True)
+        extent = 1 + sum((max(size, 1) - 1) * abs(stride) for size, stride in steps)
+        packed = -(-extent // self.alignment) * self.alignment
+        apart = packed + self.alignment
+        return {"packed": packed, "apart": apart, "backwards": -apart, "shared": 0}[step]
+
     @property
     def lead(self):
         """Guard elements before the lowest address of the view."""

@@ -189,12 +189,8 @@ def guarded_stack(queue, values, layout, step="apart"):
     stack of one and "matrix" a matrix: their values are the first's.
     """
     count, *shape = values.shape
-    row, column = layout.strides((shape[0], shape[1]))
-    extent = sum(
-        (max(size, 1) - 1) * abs(stride) for size, stride in zip(shape, (row, column), strict=True)
-    )
-    aligned = -(-(extent + 1) // layout.alignment) * layout.alignment + layout.alignment
-    between = {"apart": aligned, "backwards": -aligned, "shared": 0}.get(step, 0)
+    row, column = layout.strides(shape)
+    between = layout.between(shape, step if step in ("apart", "backwards") else "shared")
     if step == "interleaved":
         between = min((row, column), key=abs) if 1 not in (row, column) else max(row, column)
         row, column = (stride * count if stride != 1 else 1 for stride in (row, column))
