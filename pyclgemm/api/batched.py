@@ -79,12 +79,6 @@ def gemm_batched(
     pyopencl.array.Array or numpy.ndarray, or the sequence
         `out`. Without one, a NumPy array if neither `a`, `b` nor `c` is on the device.
 
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError, KernelBuildError
-        As `gemm` does; ShapeError, too, where operands have different numbers of matrices, or
-        matrices of a sequence different shapes.
-
     Examples
     --------
     >>> import numpy as np

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
 from ..errors import ArgumentError, ShapeError, shown
 from ..problem.problem import Epilogue
-from ..runtime.memory import check_array, new_array, to_device
+from ..runtime.memory import check_array, to_device
 from ..selection.select import Choice
 from .autotune import SECONDS, TOP
 from .gemm import gemm
 from .pack import pack
-from .plan import ArraySignature, GemmPlan, plan
+from .plan import GemmPlan, plan
 
 
 class DenseLayer:
@@ -36,11 +37,6 @@ class DenseLayer:
         As for `pyclgemm.gemm`: float32 stays true float32 unless a faster arithmetic is asked
         for here, such as ``"TF32_TF32_F32"``, or ``"TF32_TF32_F32_X3"`` with an error like
         float32's own. The weight is packed for the kernels of that arithmetic, once.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError
-        If weight, bias, activation and precision do not fit together or the device.
 
     Examples
     --------
@@ -107,11 +103,6 @@ class DenseLayer:
         x, out : pyopencl.array.Array
             As for a call of the layer; they lend their shapes, strides and types.
 
-        Raises
-        ------
-        ShapeError, DtypeError
-            If they do not fit the weight.
-
         Examples
         --------
         >>> import numpy as np
@@ -135,9 +126,7 @@ class DenseLayer:
         *,
         save: bool = True,
     ) -> dict[int, Choice]:
-        """Time the kernels that are predicted to be the fastest, for inputs of so many rows each.
-
-        This layer takes the fastest for them from now on.
+        """Run the fastest kernels from now on, found by `GemmPlan.autotune` for each batch size.
 
         Parameters
         ----------
@@ -150,13 +139,6 @@ class DenseLayer:
         -------
         dict of int to Choice
             The fastest kernel for each size.
-
-        Raises
-        ------
-        ArgumentError
-            If a size is below 1, or `top` or `seconds` out of range.
-        DatabaseError, FileError
-            If the user's database cannot be used or written.
 
         Examples
         --------
@@ -173,8 +155,8 @@ class DenseLayer:
                     f"batch_sizes has {shown(rows)}; integers of at least 1 are wanted"
                 )
             shape = rows, self.weight.shape[0]
-            x = new_array(self.queue, "x", shape, self.weight.dtype)
-            x = ArraySignature.of(x, 1).new(self.queue, "x")
+            numbers = np.random.default_rng(0).integers(-3, 4, shape)
+            x = to_device(self.queue, "x", numbers.astype(self.weight.dtype))
             choices[rows] = self.plan(x).autotune(top, seconds, save=save)
             self._tuned[rows] = choices[rows].config
         return choices

@@ -30,7 +30,7 @@ def matmul(
     precision: str | None = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
-    """Multiply as `numpy.matmul` does: vectors, matrices, and stacks of matrices.
+    """Multiply as `numpy.matmul` does: vectors, matrices, and stacks. Errors are those of `gemm`.
 
     Parameters
     ----------
@@ -51,13 +51,6 @@ def matmul(
     -------
     pyopencl.array.Array or numpy.ndarray
         `out`; without one a NumPy array if both operands are.
-
-    Raises
-    ------
-    ShapeError
-        If an operand is a scalar or the shapes do not fit.
-    DtypeError, ArgumentError, UnsupportedError
-        As `gemm` does.
 
     Examples
     --------

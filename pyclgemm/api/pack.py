@@ -33,6 +33,8 @@ def pack(
 ) -> PackedMatrix:
     """Lay a constant right operand out once, as the kernels of this device read it.
 
+    Errors are those of `gemm`.
+
     Parameters
     ----------
     queue : pyopencl.CommandQueue
@@ -52,11 +54,6 @@ def pack(
     -------
     PackedMatrix
         Taken by `gemm`, `plan` and `explain` in the place of `b`.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
-        As `gemm` does.
 
     Examples
     --------

@@ -24,22 +24,12 @@ from .prepare import build_sequence, choose, describe_product, result_shape
 
 @dataclass(frozen=True)
 class ArraySignature:
-    """The features of an array that a plan was made for.
-
-    Attributes
-    ----------
-    shape, strides : tuple of int
-        In elements and in bytes.
-    dtype : numpy.dtype
-        Element type.
-    offset_step : int
-        The offset, in bytes, must be a multiple of it.
-    """
+    """The features of an array that a plan was made for."""
 
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
     dtype: Any
-    offset_step: int
+    offset_step: int  # the offset, in bytes, must be a multiple of it
 
     @classmethod
     def of(cls, array: Any, alignment: int) -> ArraySignature:
@@ -111,21 +101,17 @@ class GemmPlan:
         self._shape, self._dtype = result_shape(call), np.dtype(problem.result_dtype)
         self._allocator = call.allocator
         of_a, of_b = (problem.b, problem.a) if product.swapped else (problem.a, problem.b)
-        out = self._new_result() if call.out is None else call.out
+        layouts = {"a": of_a, "b": of_b, "out": problem.out, "c": problem.c}
+        lent = {"a": call.a, "b": call.b, "out": call.out, "c": call.c}
+        if call.out is None:
+            lent["out"] = self._new_result()
         self._signatures = {
-            name: ArraySignature.of(array, layout.alignment)
-            for name, array, layout in (
-                ("a", call.a, of_a), ("b", call.b, of_b), ("out", out, problem.out),
-                ("c", call.c, problem.c),
-            )
+            name: ArraySignature.of(lent[name], layout.alignment)
+            for name, layout in layouts.items()
             if layout is not None
-        }  # fmt: skip
-        # A plan does not keep the memory of arrays that lent it their layout.
-        self._arrays = {
-            name: weakref.ref(array)
-            for name, array in (("a", call.a), ("b", call.b), ("out", out), ("c", call.c))
-            if array is not None
         }
+        # A plan does not keep the memory of arrays that lent it their layout.
+        self._arrays = {name: weakref.ref(lent[name]) for name in self._signatures}
         self._sequence = build_sequence(queue, product, choice)
 
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
@@ -152,10 +138,8 @@ class GemmPlan:
 
         Raises
         ------
-        ArgumentError
-            If `top` or `seconds` is out of range.
-        DatabaseError, FileError
-            If the user's database cannot be used or written.
+        ArgumentError, DatabaseError, FileError
+            If an argument is out of range, or the user's database cannot be used or written.
 
         Examples
         --------
@@ -217,11 +201,8 @@ class GemmPlan:
 
         Raises
         ------
-        ShapeError, DtypeError
-            If an array differs from what the plan was made for.
-        ArgumentError
-            If c is missing, or given where the plan was made without one, or if `out` shares
-            memory with an operand.
+        ShapeError, DtypeError, ArgumentError
+            If an array differs from what the plan was made for, or `out` shares memory with one.
         """
         if out is None:
             out = self._new_result()
@@ -263,17 +244,12 @@ def plan(
 
     Parameters are those of `gemm`, or of `gemm_batched` but for sequences. The arrays lend their
     shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree
-    in these. alpha, beta and the epilogue are fixed.
+    in these. alpha, beta and the epilogue are fixed. Errors are those of `gemm`.
 
     Returns
     -------
     GemmPlan
         To be called with arrays; its `choice` says what was chosen, and why.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError, KernelBuildError
-        As `gemm` does.
 
     Examples
     --------
@@ -288,8 +264,7 @@ def plan(
         queue,
         Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator),
     )
-    product = describe_product(call)
-    return GemmPlan(queue, call, *choose(queue, product, config))
+    return GemmPlan(queue, call, *choose(queue, describe_product(call), config))
 
 
 def explain(
@@ -309,17 +284,13 @@ def explain(
 ) -> Choice:
     """Say which kernel `gemm` would run with these arguments, and why. Nothing is built.
 
-    Where an operand is three-dimensional, it is the kernel that `gemm_batched` would run.
+    Where an operand is three-dimensional, it is the kernel that `gemm_batched` would run. Errors
+    are those of `gemm`.
 
     Returns
     -------
     Choice
         Path, configuration, level of the database, and reason; readable when printed.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, ConfigError
-        As `gemm` does.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,38 +36,30 @@ from ..selection.overrides import choose_for
 from ..selection.select import Choice, select
 from .arguments import Call
 
-#: An operand by name: its matrix, or the first of several, and how many there are.
-Described = Callable[[str, Any], tuple[Matrix, int]]
-
 
 def describe_product(call: Call) -> Product:
-    """Check the arrays of a call against each other and describe the product.
+    """Check the arguments of a `checked` call against each other, and describe the product.
 
     A batch becomes a single product where it can be computed as one: it has one matrix, or all its
-    products read the same B, and the rows of A and of the result follow one another.
-
-    Parameters
-    ----------
-    call : Call
-        Checked, with arrays on the device or what describes them. Without `out` the result is yet
-        to be allocated, in C order. Where alpha is zero, as in BLAS, A and B are not read.
-
-    Raises
-    ------
-    ShapeError, DtypeError, UnsupportedError, ArgumentError
-        If the arrays do not fit together, or the epilogue not the element type.
+    products read the same B, and the rows of A and of the result follow one another. Without `out`
+    the result is yet to be allocated, in C order. Where alpha is zero, as in BLAS, A and B are not
+    read.
     """
     a, b, c, out, bias = call.a, call.b, call.c, call.out, call.bias
+
+    def described(name: str, array: Any, letter: Transposition = "N") -> tuple[Matrix, int]:
+        matrix, count = stack_of(name, array) if call.batched else (matrix_of(name, array), 1)
+        return matrix.operated(letter, is_complex=is_complex(array.dtype.name)), count
+
     for name, array in (("a", a), ("c", c), ("out", out)):
         if isinstance(array, PackedMatrix):
             raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     dtype = a.dtype.name
-    described = stack_of if call.batched else _single
-    matrix_a, count_a = _operand("a", a, parse_transposition("trans_a", call.trans_a), described)
+    matrix_a, count_a = described("a", a, parse_transposition("trans_a", call.trans_a))
     letter_b = parse_transposition("trans_b", call.trans_b)
     packed = b.layout if isinstance(b, PackedMatrix) else None
     if packed is None:
-        matrix_b, count_b = _operand("b", b, letter_b, described)
+        matrix_b, count_b = described("b", b, letter_b)
     elif letter_b != "N":
         raise ArgumentError(
             f"trans_b is {call.trans_b!r} and b is packed; give the transposition to pack instead"
@@ -108,17 +100,6 @@ def describe_product(call: Call) -> Product:
         bias_stride=_bias_stride(bias, n), activation=_activation(call.epilogue, dtype),
         packed=packed, result_dtype=result, batch=batch,
     )  # fmt: skip
-
-
-def _operand(
-    name: str, array: Any, transposition: Transposition, described: Described
-) -> tuple[Matrix, int]:
-    matrix, count = described(name, array)
-    return matrix.operated(transposition, is_complex=is_complex(array.dtype.name)), count
-
-
-def _single(name: str, array: Any) -> tuple[Matrix, int]:
-    return matrix_of(name, array), 1
 
 
 def check_count(name: str, array: Any, count: int, wanted: tuple[int, ...]) -> None:
@@ -188,11 +169,8 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
                 f"{traits.name!r} has none that this version drives for {precision.name}"
             )
         required_unit(precision, traits)
-    lacking = {
-        "float64": not traits.float64,
-        "float16": not traits.float16,
-    }.get(precision.arithmetic, False)
-    if lacking:
+    lacking = {"float64": not traits.float64, "float16": not traits.float16}
+    if lacking.get(precision.arithmetic, False):
         raise UnsupportedError(
             f"the operands are {dtype} and precision is {precision.name}; {traits.name!r} has "
             f"no {precision.arithmetic} arithmetic"

@@ -10,8 +10,8 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pyopencl as cl
@@ -316,6 +316,7 @@ def check_stack_writable(stack: Any) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class PackedMatrix:
     """A matrix packed by `pyclgemm.pack`, taken wherever a right operand is.
 
@@ -338,26 +339,19 @@ class PackedMatrix:
         What a reader waits for.
     """
 
-    offset = 0
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    precision: Precision
+    layout: PackedLayout
+    queue: cl.CommandQueue
+    base_data: Any = None
+    events: list[cl.Event] = field(default_factory=list)
+    offset: ClassVar[int] = 0
 
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        dtype: np.dtype[Any],
-        precision: Precision,
-        layout: PackedLayout,
-        queue: cl.CommandQueue,
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.precision = precision
-        self.layout = layout
-        self.context = queue.context
-        self.queue = queue
-        self.base_data: Any = None
-        self.events: list[cl.Event] = []
+    def __post_init__(self) -> None:
+        self.context = self.queue.context
         #: What kernels depend on; a text, as Python keeps a text's hash.
-        self.facts = f"{shape} {dtype} {precision} {layout}"
+        self.facts = f"{self.shape} {self.dtype} {self.precision} {self.layout}"
 
     @property
     def padded_shape(self) -> tuple[int, int]:
