@@ -1,6 +1,5 @@
 """The page of the fault model names tests and campaigns that exist, and its links lead to files."""
 
-import ast
 import re
 
 import pytest
@@ -18,9 +17,8 @@ def named_tests():
 @pytest.mark.parametrize("named", named_tests())
 def test_a_test_that_the_page_names_exists(named):
     file, _, function = named.partition("::")
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert function in defined if function else any(one.startswith("test_") for one in defined)
+    defined = re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.M)
+    assert function in defined if function else defined
 
 
 def test_campaigns_that_the_page_names_exist():

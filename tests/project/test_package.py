@@ -64,42 +64,26 @@ OTHER_WORDS = {"cpu", "gpu", "accelerator", *get_args(Kind)}
 FAMILY_WORDS = {"family", "path"}
 
 
-def names_in(*nodes):
-    """The names in expressions, and their texts as they are written."""
-    names = set()
-    for node in (one for whole in nodes if whole for one in ast.walk(whole)):
-        match node:
-            case ast.Attribute(attr=name) | ast.Name(id=name):
-                names.add(name)
-            case ast.Constant(value=str()):
-                names.add(ast.unparse(node))
-    return names
-
-
 def questions(tree):
-    """Lines that ask for the class of a configuration or compare the name of a family."""
+    """Lines that name the class of a configuration, or compare the name of a family."""
     for node in ast.walk(tree):
-        names = set()
         match node:
-            case ast.Call(func=ast.Name("isinstance" | "issubclass"), args=[_, classes]):
-                names = names_in(classes)
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                if name in CONFIG_CLASSES:
+                    yield node.lineno, name
             case ast.Compare():
-                names = names_in(node)
-            case ast.MatchClass(cls=asked_class):
-                names = names_in(asked_class)
-            case ast.Dict(keys=keys):
-                names = names_in(*keys) & CONFIG_CLASSES
-        families = {name for name in FAMILIES if repr(name) in names}
-        asked = names & CONFIG_CLASSES | families - OTHER_WORDS
-        if asked or (families and names & FAMILY_WORDS):
-            yield node.lineno, *asked, *families
+                words = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+                names = {getattr(one, "attr", getattr(one, "id", "")) for one in ast.walk(node)}
+                families = words & FAMILIES.keys()
+                if families - OTHER_WORDS or (families and names & FAMILY_WORDS):
+                    yield node.lineno, *families
 
 
 def test_only_families_ask_which_family_a_configuration_is_of():
     found = [
         (str(path.relative_to(ROOT)), *question)
         for path in sorted(PACKAGE.rglob("*.py"))
-        if PACKAGE / "families" not in path.parents
+        if PACKAGE / "families" not in path.parents and path != PACKAGE / "__init__.py"
         for question in questions(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not found
@@ -115,6 +99,7 @@ def test_only_families_ask_which_family_a_configuration_is_of():
         ("config.family in ('small', 'gemv')", True),
         ("'cpu' == record.path", True),
         ("{CpuConfig: 1}[type(config)]", True),
+        ("from pyclgemm.families.cpu.codegen import CpuConfig", True),
         ("traits.type == 'cpu'", False),
         ("record.kind == 'small'", False),
         ("isinstance(config, Config)", False),
