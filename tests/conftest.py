@@ -301,6 +301,13 @@ def require(traits):
 
 
 @pytest.fixture
+def cpu_only(traits):
+    """Skip, on another device, a test of what CPUs do."""
+    if traits.type != "cpu":
+        pytest.skip(f"{traits.name} is no CPU")
+
+
+@pytest.fixture
 def rng():
     """The same numbers in every run."""
     return np.random.default_rng(20240229)

@@ -70,12 +70,6 @@ def test_verdicts():
         assert ab.decide(*measured) == "noise"
 
 
-@pytest.fixture
-def cpu_only(traits):
-    if traits.type != "cpu":
-        pytest.skip("configurations of the cpu family")
-
-
 @pytest.fixture(scope="module")
 def comparison(queue):
     return Comparison(queue, SHAPES, figures=False)

@@ -37,12 +37,6 @@ def measured(queue):
     return profiled(queue, GemmShape(96, 80, 64).product())
 
 
-@pytest.fixture
-def cpu_only(traits):
-    if traits.type != "cpu":
-        pytest.skip("what CPUs do")
-
-
 def test_a_profile_relates_time_to_ceilings(measured, traits):
     assert measured.seconds > 0
     flops = 2 * 96 * 80 * 64
