@@ -84,18 +84,7 @@ class Peak:
 
 
 def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | None:
-    """The ceiling of the arithmetic of a family's kernel; None if it was not measured.
-
-    Examples
-    --------
-    >>> from pyclgemm.problem.precision import resolve_precision
-    >>> ceilings = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01",
-    ...                     {"matrix tf32": 390e3})
-    >>> peak_of(ceilings, "matrix", resolve_precision("TF32_TF32_F32_X3", "float32"))
-    Peak(gflops=130000.0, name='tf32 by matrix units, 3 products each')
-    >>> peak_of(ceilings, "direct", resolve_precision(None, "float32"))
-    Peak(gflops=60000.0, name='float32')
-    """
+    """The ceiling of the arithmetic of a family's kernel; None if it was not measured."""
     asked = FAMILIES[family]
     unit = ceilings.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
     if unit is not None:

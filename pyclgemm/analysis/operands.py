@@ -22,7 +22,7 @@ from ..device.traits import traits_of
 from ..errors import UnsupportedError
 from ..measure.bench import Calls, rotated_sets
 from ..measure.filled_queue import Blocker
-from ..measure.verify import MeasuredError, Part, fault_of, measure_error, reference, rounding_of
+from ..measure.verify import MeasuredError, Part, measure_error, reference, rounding_of
 from ..problem.matrix import Transposition
 from ..problem.precision import Precision, is_complex, result_dtypes
 from ..problem.shape import GemmShape
@@ -106,17 +106,16 @@ class Operands:
         columns = self.shape.n
         if (whole[..., columns:].view(np.uint8) != 255).any():
             return "elements between two rows of the result were written"
-        result = whole[..., :columns]
-        return fault_of(result, self.parts, self._rounding(precision, result))
+        return self._compare(whole[..., :columns], precision).fault
 
     def error(self, product: GemmPlan, precision: Precision) -> MeasuredError:
         """Run the product of the first set and measure how far it is from the exact one."""
-        result = self._run(product)[..., : self.shape.n]
-        return measure_error(result, self.parts, self._rounding(precision, result))
+        return self._compare(self._run(product)[..., : self.shape.n], precision)
 
-    def _rounding(self, precision: Precision, result: NDArray[Any]) -> Any:
+    def _compare(self, result: NDArray[Any], precision: Precision) -> MeasuredError:
         dtype = self.host[0].dtype.name
-        return rounding_of(dtype, self.shape.k, precision, result.dtype.name)
+        rounding = rounding_of(dtype, self.shape.k, precision, result.dtype.name)
+        return measure_error(result, self.parts, rounding)
 
     def _run(self, product: GemmPlan) -> NDArray[Any]:
         """The result of the first set, with what lies between its rows."""

@@ -243,13 +243,10 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
 
 
 def parse_products(text: str) -> list[GemmShape]:
-    """Read a suite of products.
+    """Read names of `SUITES`, shapes as `GemmShape.parse` takes them, and files, between commas.
 
-    `text` has, separated by commas, names of `SUITES`, shapes in the form MxNxK with a layout
-    (:NT), padding (+7) and a batch (*100) as `GemmShape.parse` takes them, and files. A file has
-    names and shapes separated by white space or commas, and comments after ``#``. A shape that
-    occurs twice is taken once, at its first place. `ArgumentError` says that a part is none of
-    these, a size is zero, a file cannot be read, or there is no shape.
+    A file has names and shapes separated by white space or commas, and comments after ``#``. A
+    shape that occurs twice is taken once, at its first place.
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):

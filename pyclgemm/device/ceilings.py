@@ -123,12 +123,6 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
 
     Compute units are those of the device; what one does in a clock, and the clock, are typical of
     the architecture, or of the vendor where the driver does not tell it.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> round(typical_ceilings(typical_traits("sm_90")).arithmetic["float32"])
-    54067
     """
     is_cpu = traits.type == "cpu"
     unit = _matching(_UNITS, traits.architecture)
@@ -272,12 +266,6 @@ def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, reg
 
     A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
     bits. For an architecture without known limits, those that most GPUs have are assumed.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> resident_groups(typical_traits("sm_90"), 256, 33792, 128)
-    2
     """
     limits = limits_of(traits) or _USUAL
     return max(1, min(limits.bounds(traits, work_items, local_bytes, registers).values()))

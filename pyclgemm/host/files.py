@@ -258,9 +258,9 @@ def parse_json(text: str | bytes) -> Any:
     return content
 
 
-def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
+def read_json(path: Path) -> Any:
     """Read a JSON file; raise `OSError`, or `JsonError` as `parse_json` and `read_bytes` do."""
-    return parse_json(read_bytes(path, most_bytes))
+    return parse_json(read_bytes(path))
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -276,9 +276,9 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     return content
 
 
-def read_lines(path: Path, most_bytes: int = MOST_LOG_BYTES) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """The lines of a log; bytes that are no UTF-8 are replaced."""
-    return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
+    return read_bytes(path, MOST_LOG_BYTES).decode("utf-8", "replace").splitlines()
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import pyopencl as cl
@@ -149,26 +149,25 @@ def blocker_of(queue: cl.CommandQueue) -> QueueBlocker | None:
     return None if queue.device.type & cl.device_type.CPU else QueueBlocker(queue)
 
 
+@dataclass
 class FilledBurst:
     """Calls of a contender behind a kernel that holds the queue; `takes` make up a sample."""
 
-    clock_name = "queue filled"
+    contender: Contender
+    calls: int
+    blocker: Blocker
+    clock: Clock
+    takes: int = 1
+    clock_name: ClassVar[str] = "queue filled"
 
-    def __init__(
-        self, contender: Contender, calls: int, blocker: Blocker, clock: Clock, takes: int = 1
-    ) -> None:
-        self.contender = contender
-        self.calls = calls
-        self._blocker = blocker
-        self._clock = clock
-        self._takes = takes
-        self._hold = calls * _HOLD_CALL + _SPARE_HOLD
+    def __post_init__(self) -> None:
+        self._hold = self.calls * _HOLD_CALL + _SPARE_HOLD
         self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
     def sample(self) -> Sample:
         """Time it once; an error if the blocker is too short, or its time varies too much."""
         behind: list[float] = []
-        for _ in range(_TRIES * self._takes):
+        for _ in range(_TRIES * self.takes):
             alone = self._usual_alone()
             done, enqueued = self._behind_blocker(self.calls)
             if enqueued is None or enqueued >= alone:
@@ -178,10 +177,10 @@ class FilledBurst:
                 continue
             # No take is dropped for being fast: that would make all seem slower.
             behind.append(done)
-            worked = statistics.median(behind[-self._takes :]) - alone
+            worked = statistics.median(behind[-self.takes :]) - alone
             # A blocker that now takes less than it did alone is tried again.
-            if len(behind) >= self._takes and worked > 0:
-                return Sample(worked / self.calls, self._takes * worked)
+            if len(behind) >= self.takes and worked > 0:
+                return Sample(worked / self.calls, self.takes * worked)
         raise BlockerVariesError(
             f"{self.calls} calls of {self.contender.name} take less than the blocker's time varies"
         )
@@ -203,13 +202,13 @@ class FilledBurst:
 
     def _behind_blocker(self, calls: int) -> tuple[float, float | None]:
         """Seconds until all is done, and until all is enqueued: None if the blocker ended first."""
-        start = self._clock.now()
-        is_holding = self._blocker.hold(self._hold)
+        start = self.clock.now()
+        is_holding = self.blocker.hold(self._hold)
         self.contender.enqueue(calls)
-        enqueued = self._clock.now() - start
+        enqueued = self.clock.now() - start
         was_ahead = is_holding()
         self.contender.finish()
-        return self._clock.now() - start, enqueued if was_ahead else None
+        return self.clock.now() - start, enqueued if was_ahead else None
 
 
 def fill_queue(

@@ -137,23 +137,6 @@ def _sample(extent: int, rng: np.random.Generator, count: int = 0) -> NDArray[np
     return np.unique([0, extent - 1, *rng.integers(edges[:-1], edges[1:])]).astype(np.intp)
 
 
-def fault_of(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> str | None:
-    """Say what is wrong with a result, None if nothing: `parts` are what it must be."""
-    if lost := result.size - int(np.isfinite(result).sum()):
-        return f"{lost} elements are no finite numbers"
-    for part in parts:
-        bound = rounding.bound(part.value, part.magnitude)
-        wrong = ~(part.difference(result) <= bound)
-        if wrong.any():
-            first = tuple(np.argwhere(wrong)[0])
-            where = tuple(int(axis[index]) for axis, index in zip(part.axes, first, strict=True))
-            return (
-                f"{int(wrong.sum())} of {wrong.size} elements that were checked; at {where} it is "
-                f"{result[where]:.6g}, {part.value[first]:.6g} within {bound[first]:.1g} is right"
-            )
-    return None
-
-
 @dataclass(frozen=True)
 class MeasuredError:
     """How far a result is from the exact one; infinitely if an element is no finite number."""
@@ -162,6 +145,7 @@ class MeasuredError:
     root_mean_square: float
     bound: float  # what is allowed where nothing cancels, rounding of the result included
     ratio: float  # largest error of an element over its own bound
+    fault: str | None = None  # what is wrong with the result
 
     @property
     def held(self) -> bool:
@@ -170,18 +154,29 @@ class MeasuredError:
 
 
 def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> MeasuredError:
-    """Measure how far a result is from what it must be; parameters as for `fault_of`."""
-    bound = rounding.sums + rounding.storing
-    if not np.isfinite(result).all():
-        return MeasuredError(math.inf, math.inf, bound, math.inf)
-    errors, ratios = [], []
+    """Measure how far a result is from `parts`, which are what it must be."""
+    allowed = rounding.sums + rounding.storing
+    if lost := result.size - int(np.isfinite(result).sum()):
+        said = f"{lost} elements are no finite numbers"
+        return MeasuredError(math.inf, math.inf, allowed, math.inf, said)
+    errors, ratios, faults = [], [], []
     for part in parts:
         difference = part.difference(result)
+        bound = rounding.bound(part.value, part.magnitude)
         errors.append(_quotient(difference, part.magnitude).ravel())
-        ratios.append(_quotient(difference, rounding.bound(part.value, part.magnitude)).max())
+        ratio = _quotient(difference, bound)
+        ratios.append(float(ratio.max()))
+        if (wrong := ~(ratio <= 1)).any():
+            first = tuple(np.argwhere(wrong)[0])
+            where = tuple(int(axis[index]) for axis, index in zip(part.axes, first, strict=True))
+            faults.append(
+                f"{int(wrong.sum())} of {wrong.size} elements that were checked; at {where} it is "
+                f"{result[where]:.6g}, {part.value[first]:.6g} within {bound[first]:.1g} is right"
+            )
     relative = np.concatenate(errors)
     rms = float(np.sqrt(np.square(relative).mean()))
-    return MeasuredError(float(relative.max()), rms, bound, float(max(ratios)))
+    fault = next(iter(faults), None)
+    return MeasuredError(float(relative.max()), rms, allowed, max(ratios), fault)
 
 
 def _quotient(error: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float64]:

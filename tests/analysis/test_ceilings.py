@@ -12,12 +12,15 @@ from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ceilings import (
     GLOBAL_LOADS,
     Ceilings,
+    Peak,
     ceilings_of,
     measure_ceilings,
     pass_over,
     passes_of_groups,
+    peak_of,
 )
 from pyclgemm.measure.bench import PACES, Pace, Timing
+from pyclgemm.problem.precision import resolve_precision
 from tests.support.facts import cpu, gpu
 
 H100 = gpu(max_allocation_bytes=2**34)
@@ -39,6 +42,19 @@ def as_gpu(traits):
 @pytest.fixture(params=["as it is", "as a GPU"])
 def shown_traits(request, traits):
     return traits if request.param == "as it is" else as_gpu(traits)
+
+
+@pytest.mark.parametrize(
+    ("family", "precision", "peak"),
+    [
+        ("matrix", "TF32_TF32_F32_X3", Peak(130e3, "tf32 by matrix units, 3 products each")),
+        ("direct", None, Peak(60e3, "float32")),
+    ],
+)
+def test_the_peak_is_that_of_what_multiplies(family, precision, peak):
+    units = {"matrix tf32": 390e3}
+    known = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01", units)
+    assert peak_of(known, family, resolve_precision(precision, "float32")) == peak
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

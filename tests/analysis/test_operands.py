@@ -147,7 +147,7 @@ def test_the_error_is_measured(queue):
 def fault_of(a, b, result, dtype="float32", precision=None):
     parts = verify.reference(a, b, np.random.default_rng(5))
     rounding = verify.rounding_of(dtype, a.shape[-1], resolve_precision(precision, dtype))
-    return verify.fault_of(result, parts, rounding)
+    return verify.measure_error(result, parts, rounding).fault
 
 
 def numbers(m, n, k, dtype="float32", stack=()):

@@ -83,6 +83,11 @@ def test_a_device_that_nobody_knows_has_sane_ceilings(kind, vendor, architecture
     assert ceilings.date == ""
 
 
+def test_an_estimate_is_of_units_clock_and_multiply_adds():
+    found = typical_ceilings(typical_traits("sm_90")).arithmetic["float32"]
+    assert found == pytest.approx(132 * 1.6 * 128 * 2)
+
+
 def test_a_device_without_double_has_no_ceiling_of_it():
     assert "float64" not in typical_ceilings(gpu(float64=False)).arithmetic
 

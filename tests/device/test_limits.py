@@ -30,6 +30,7 @@ from pyclgemm.device.traits import typical_traits
         ("sm_80", 256, 0, 255, 1, ""), ("sm_90", 256, 0, 128, 2, ""), ("sm_90", 256, 0, 129, 1, ""),
         # CUDA Occupancy Calculator.
         ("sm_90", 256, 33792, 221, 1, "registers"), ("sm_90", 128, 70000, 64, 3, "local memory"),
+        ("sm_90", 256, 33792, 128, 2, "registers"),
         ("sm_80", 256, 40960, 64, 4, "registers"), ("sm_86", 256, 0, 40, 6, "registers"),
         # AMD, GCN and CDNA: four waves of 64 are a group; 256 or 512 registers of a lane.
         ("gfx906", 256, 0, 24, 10, ""), ("gfx906", 256, 0, 84, 3, ""),
