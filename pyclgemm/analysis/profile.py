@@ -1,12 +1,18 @@
 """Where the time of a product goes: measured, related to what the device can do, and judged.
 
 How the product fills the device, the time that each ceiling alone would take, what limits it, and
-what to try.
+what to try. What a kernel takes of registers and local memory NVIDIA's driver tells in a build log
+(NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's in the binary (LLVM, "User Guide for
+AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import re
+import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +22,10 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.config import Config
+from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, tile_count
 from ..device.ceilings import Ceilings, Occupancy, estimate_occupancy, limits_of
+from ..device.probe import PtxStepError, lift
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import PyclgemmError
 from ..families.family import Role, Run, Traffic
@@ -27,11 +35,11 @@ from ..measure.filled_queue import blocker_of
 from ..problem.problem import OPERANDS, Epilogue, GemmProblem
 from ..problem.product import Product
 from ..problem.shape import GemmShape
+from ..runtime.build import build_kernel
 from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice
 from .ceilings import ceilings_of, peak_of
-from .kernel_resources import KernelResources, resources_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
 #: Work-items that read local memory together where no architecture tells.
@@ -41,6 +49,123 @@ _EXPLAINS = 0.5
 #: Parts of balance, useful work and occupancy below which they are named as the reason.
 _FULL = 0.9
 _FEW_SUB_GROUPS = 0.2
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What a kernel takes; None is what nobody tells."""
+
+    registers: int | None  # 32-bit registers of a work-item
+    spill_bytes: int | None  # of a work-item: the larger of what is stored and what is loaded
+    private_bytes: int | None  # of private memory of a work-item, spills included
+    local_bytes: int  # of local memory of a work-group
+    source: str  # who told, or why nobody did
+
+
+#: What a kernel's part of ptxas's log may say, by the name given to it here.
+_PTXAS = {
+    "registers": re.compile(r"Used\s+(\d+)\s+registers"),
+    "stack": re.compile(r"(\d+)\s+bytes\s+stack\s+frame"),
+    "stores": re.compile(r"(\d+)\s+bytes\s+spill\s+stores"),
+    "loads": re.compile(r"(\d+)\s+bytes\s+spill\s+loads"),
+    "local": re.compile(r"(\d+)(?:\+\d+)?\s+bytes\s+smem"),
+}
+_PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for)\s+'?([\w$.]+)'?")
+
+
+def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
+    """Read what ptxas says of a kernel in a build log: registers, and the rest in bytes."""
+    figures: dict[str, int] = {}
+    _, *sections = _PTXAS_KERNEL.split(log)
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
+        if name == kernel:
+            found = {figure: pattern.search(section) for figure, pattern in _PTXAS.items()}
+            figures |= {figure: int(number[1]) for figure, number in found.items() if number}
+    return figures
+
+
+#: Keys of AMD's metadata, a MessagePack map in a note of the ELF file, by the name given to them
+#: here; and an unsigned integer of MessagePack.
+_AMD = {
+    "registers": rb"\.vgpr_count",
+    "spills": rb"\.vgpr_spill_count",
+    "private": rb"\.private_segment_fixed_size",
+    "local": rb"\.group_segment_fixed_size",
+}
+_UNSIGNED = rb"(?:([\0-\x7f])|\xcc(.)|\xcd(..)|\xce(.{4})|\xcf(.{8}))"
+
+
+def parse_amd_binary(binary: bytes) -> dict[str, int]:
+    """Read what AMD's compiler says of the one kernel of a code object, as far as it does."""
+    if not binary.startswith(b"\x7fELF"):
+        return {}
+    # The keys are unique words, so the map need not be read as a whole.
+    found = {name: re.search(key + _UNSIGNED, binary, re.DOTALL) for name, key in _AMD.items()}
+    return {
+        name: int.from_bytes(b"".join(filter(None, number.groups())), "big")
+        for name, number in found.items()
+        if number
+    }
+
+
+@functools.lru_cache(maxsize=512)
+def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -> KernelResources:
+    """Find out what a kernel takes; on NVIDIA's devices it is compiled once more."""
+    traits = traits_of(device)
+    kernel = build_kernel(context, device, source)
+    info = cl.kernel_work_group_info
+    local = int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, device))
+    private = int(kernel.get_work_group_info(info.PRIVATE_MEM_SIZE, device))
+    if traits.type == "cpu":
+        # What runtimes report as private there are variables that mostly live in registers.
+        return KernelResources(None, None, None, local, "does not apply to CPUs")
+    if traits.vendor == "nvidia":
+        figures = _nvidia_figures(context, device, source)
+        told, untold = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
+    elif traits.vendor == "amd":
+        program = kernel.program
+        binaries = program.get_info(cl.program_info.BINARIES)
+        index = program.get_info(cl.program_info.DEVICES).index(device)
+        figures = parse_amd_binary(bytes(binaries[index]))
+        told, untold = "the metadata of the binary", "the binary has no metadata"
+    else:
+        figures, told = {}, ""
+        untold = "OpenCL's queries; the driver tells no registers"
+    if "registers" not in figures:
+        return KernelResources(None, None, private, local, untold)
+    stored, loaded, registers = (figures.get(name, 0) for name in ("stores", "loads", "spills"))
+    return KernelResources(
+        figures["registers"],
+        max(stored, loaded, 4 * registers),
+        figures.get("stack", figures.get("private", private)),
+        max(figures.get("local", 0), local),
+        told,
+    )
+
+
+def _nvidia_figures(context: cl.Context, device: cl.Device, source: KernelSource) -> dict[str, int]:
+    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
+    if "registers" in figures:
+        return figures
+    # The driver answers from its cache without a log: a kernel of a new name is new to it.
+    fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
+    return parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
+
+
+def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
+    options = f"{source.options} -cl-nv-verbose".strip()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            program = cl.Program(context, text).build(options, [device], cache_dir=False)
+            if source.target:
+                # What the assembler said is of the kernel without its lines in comments.
+                (binary,) = program.get_info(cl.program_info.BINARIES)
+                lifted = cl.Program(context, [device], [lift(binary, source.target)])
+                program = lifted.build("-cl-nv-verbose", [device])
+        return str(program.get_build_info(device, cl.program_build_info.LOG))
+    except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +203,22 @@ def utilise(
 
 
 @dataclass(frozen=True)
+class Analysis:
+    """What is known of a product on a device before it runs."""
+
+    product: Product
+    traits: DeviceTraits
+    choice: Choice
+    kernels: tuple[str, ...]  # names, in the order of their launches
+    resources: KernelResources  # of the kernel that multiplies, the last one, like all below
+    work_items: int  # of a work-group
+    occupancy: Occupancy
+    utilisation: Utilisation
+    traffic: Traffic  # of all kernels
+    loads: Mapping[str, int]  # bytes that one load instruction reads, by what it reads
+
+
+@dataclass(frozen=True)
 class Bound:
     """The least time that one resource allows."""
 
@@ -96,40 +237,28 @@ class Verdict:
     advice: str  # what to try, a sentence
 
 
-def bounds_of(
-    flops: int,
-    peak: float | None,
-    traffic: Traffic,
-    launches: int,
-    utilisation: Utilisation,
-    ceilings: Ceilings,
-    seconds: float,
-) -> tuple[Bound, ...]:
+def bounds_of(analysis: Analysis, ceilings: Ceilings, seconds: float) -> tuple[Bound, ...]:
     """The time that each ceiling alone would take, the largest first.
 
     Idle compute units and padded tiles raise the time of arithmetic.
     """
-    done = flops / (utilisation.useful or 1.0) / utilisation.balance
+    problem, use, traffic = analysis.product.problem, analysis.utilisation, analysis.traffic
+    peak = peak_of(ceilings, analysis.choice.path, problem.precision)
+    done = problem.flops / (use.useful or 1.0) / use.balance
     times = {
-        "arithmetic": done / (peak * 1e9) if peak else None,
+        "arithmetic": done / (peak.gflops * 1e9) if peak else None,
         "global memory": traffic.global_memory / (ceilings.global_memory * 1e9),
-        "launches": launches * ceilings.launch_seconds,
+        "launches": len(analysis.kernels) * ceilings.launch_seconds,
     }
     if ceilings.cache and traffic.cache:
         times["cache"] = traffic.cache / (ceilings.cache * 1e9)
     if ceilings.local_memory and traffic.local:
-        times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / utilisation.balance
+        times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / use.balance
     bounds = [Bound(name, time, time / seconds) for name, time in times.items() if time is not None]
     return tuple(sorted(bounds, key=lambda bound: -bound.share))
 
 
-def judge(
-    bounds: Sequence[Bound],
-    utilisation: Utilisation,
-    occupancy: Occupancy,
-    traffic: Traffic,
-    config: Config,
-) -> Verdict:
+def judge(analysis: Analysis, bounds: Sequence[Bound]) -> Verdict:
     """Say what limits a product by its bounds, as `bounds_of` gives them, and what to try."""
     first = bounds[0]
     share = f"{first.share:.0%} of the time"
@@ -138,12 +267,11 @@ def judge(
             f"no ceiling explains the time: {first.name}, the nearest, would take "
             f"{first.share:.0%} of it"
         )
-        advice = _latency_advice(utilisation, occupancy, config)
-        return Verdict("latency", "latency-bound", reason, advice)
+        return Verdict("latency", "latency-bound", reason, _latency_advice(analysis))
     if first.name == "arithmetic":
-        reason = f"its multiply-adds alone take {share} at the measured peak{_waste(utilisation)}"
-        advice = _arithmetic_advice(utilisation, config)
-        return Verdict("arithmetic", "compute-bound", reason, advice)
+        waste = _waste(analysis.utilisation)
+        reason = f"its multiply-adds alone take {share} at the measured peak{waste}"
+        return Verdict("arithmetic", "compute-bound", reason, _arithmetic_advice(analysis))
     if first.name == "launches":
         reason = f"launching kernels alone takes {share}"
         advice = (
@@ -152,10 +280,11 @@ def judge(
         )
         return Verdict("launches", "latency-bound", reason, advice)
     reason = f"moving its bytes through {first.name} alone takes {share}"
-    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, traffic, config))
+    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, analysis))
 
 
-def _memory_advice(name: str, traffic: Traffic, config: Config) -> str:
+def _memory_advice(name: str, analysis: Analysis) -> str:
+    traffic = analysis.traffic
     others = {"cache": traffic.tiles, "global memory": traffic.least + traffic.packing}.get(name)
     if others and traffic.joining > others:
         return (
@@ -168,7 +297,7 @@ def _memory_advice(name: str, traffic: Traffic, config: Config) -> str:
             "neighbours share in the cache"
         )
     if name == "local memory":
-        return family_of(config).advice.local_memory
+        return family_of(analysis.choice.config).advice.local_memory
     if traffic.packing >= traffic.least:
         return (
             "packing moves more than the product itself: `pack` for a constant operand, or a "
@@ -189,25 +318,24 @@ def _waste(utilisation: Utilisation) -> str:
     return f" ({' and '.join(parts)})" if parts else ""
 
 
-def _arithmetic_advice(utilisation: Utilisation, config: Config) -> str:
-    if utilisation.useful is not None and utilisation.useful < min(_FULL, utilisation.balance):
+def _arithmetic_advice(analysis: Analysis) -> str:
+    use = analysis.utilisation
+    if use.useful is not None and use.useful < min(_FULL, use.balance):
         return "a tile that divides the result with less padding"
-    if utilisation.balance < _FULL:
-        return _balance_advice(config, "tiles whose number is a multiple of the compute units")
+    if use.balance < _FULL:
+        return _balance_advice(analysis, "tiles whose number is a multiple of the compute units")
     return "little is left but fewer instructions beside the multiply-adds, or a lower precision"
 
 
-def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Config) -> str:
-    share = occupancy.share
+def _latency_advice(analysis: Analysis) -> str:
+    use, occupancy, config = analysis.utilisation, analysis.occupancy, analysis.choice.config
     family = family_of(config)
     if family.on_cpu:
         return family.advice.latency
-    if utilisation.groups < utilisation.units and utilisation.balance < _FULL:
-        return (
-            f"only {utilisation.groups} work-groups for {utilisation.units} compute units: "
-            f"{_balance_advice(config, 'a smaller tile')}"
-        )
-    if share is not None and share < _FEW_SUB_GROUPS:
+    if use.groups < use.units and use.balance < _FULL:
+        balanced = _balance_advice(analysis, "a smaller tile")
+        return f"only {use.groups} work-groups for {use.units} compute units: {balanced}"
+    if occupancy.share is not None and occupancy.share < _FEW_SUB_GROUPS:
         staged = ", or more on its way in each (STAGES)" if "STAGES" in config.as_dict() else ""
         return (
             f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups are resident, "
@@ -216,8 +344,9 @@ def _latency_advice(utilisation: Utilisation, occupancy: Occupancy, config: Conf
     return family.advice.latency
 
 
-def _balance_advice(config: Config, fitting: str) -> str:
+def _balance_advice(analysis: Analysis, fitting: str) -> str:
     """What gives every compute unit as much to do; `fitting` is what tiles could do."""
+    config = analysis.choice.config
     if balance := family_of(config).advice.balance:
         return balance
     fill = config.as_dict().get("FILL")
@@ -226,22 +355,6 @@ def _balance_advice(config: Config, fitting: str) -> str:
     if fill:
         return "a smaller tile or a shallower slab, so that FILL has more to divide"
     return f"{fitting}, or FILL, which divides k among work-groups"
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """What is known of a product on a device before it runs."""
-
-    product: Product
-    traits: DeviceTraits
-    choice: Choice
-    kernels: tuple[str, ...]  # names, in the order of their launches
-    resources: KernelResources  # of the kernel that multiplies, the last one, like all below
-    work_items: int  # of a work-group
-    occupancy: Occupancy
-    utilisation: Utilisation
-    traffic: Traffic  # of all kernels
-    loads: Mapping[str, int]  # bytes that one load instruction reads, by what it reads
 
 
 @dataclass(frozen=True)
@@ -305,16 +418,8 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
     """Relate the measured time of a product to the device's ceilings; pure."""
-    problem = analysis.product.problem
-    peak = peak_of(ceilings, analysis.choice.path, problem.precision)
-    bounds = bounds_of(
-        problem.flops, peak.gflops if peak else None, analysis.traffic, len(analysis.kernels),
-        analysis.utilisation, ceilings, seconds,
-    )  # fmt: skip
-    verdict = judge(
-        bounds, analysis.utilisation, analysis.occupancy, analysis.traffic, analysis.choice.config
-    )
-    return Profile(analysis, ceilings, seconds, bounds, verdict)
+    bounds = bounds_of(analysis, ceilings, seconds)
+    return Profile(analysis, ceilings, seconds, bounds, judge(analysis, bounds))
 
 
 def profile(
@@ -340,22 +445,17 @@ def profile(
     if ceilings is None:
         ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
-    operands = _operands(queue, product)
-    precision = product.problem.precision
+    problem, trans = product.problem, (product.a.transposition, product.b.transposition)
+    layout: Any = "".join("N" if one == "N" else "T" for one in trans)
+    shape = GemmShape(problem.m, problem.n, problem.k, layout)
+    operands = make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
+    precision = problem.precision
     checked = operands.plan(config=choice.config, precision=precision.name)
     if fault := operands.fault(checked, precision):
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
     seconds = _time(queue, operands, product, choice, rounds)
     return assess(analysis, ceilings, seconds)
-
-
-def _operands(queue: cl.CommandQueue, product: Product) -> Operands:
-    problem = product.problem
-    trans = (product.a.transposition, product.b.transposition)
-    layout: Any = "".join("N" if one == "N" else "T" for one in trans)
-    shape = GemmShape(problem.m, problem.n, problem.k, layout)
-    return make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
 
 
 def _time(

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from pyclgemm.analysis import kernel_resources
-from pyclgemm.analysis.kernel_resources import (
+from pyclgemm.analysis import profile as profile_module
+from pyclgemm.analysis.profile import (
     KernelResources,
     parse_amd_binary,
     parse_ptxas_log,
@@ -102,14 +102,14 @@ def test_a_kernel_of_this_device(context, device, traits, source):
 @pytest.fixture
 def as_nvidia(monkeypatch, traits):
     shown = replace(traits, type="gpu", vendor="nvidia", architecture="sm_90")
-    monkeypatch.setattr(kernel_resources, "traits_of", lambda device: shown)
+    monkeypatch.setattr(profile_module, "traits_of", lambda device: shown)
 
 
 def test_a_driver_that_answers_from_its_cache_is_asked_anew(
     context, device, source, as_nvidia, monkeypatch
 ):
     log = Mock(side_effect=["", LOG.replace("xgemm", source.name)])
-    monkeypatch.setattr(kernel_resources, "_nvidia_log", log)
+    monkeypatch.setattr(profile_module, "_nvidia_log", log)
     found = resources_of(context, device, source)
     assert (found.registers, found.spill_bytes) == (221, 0)
     first, second = (call.args[-1] for call in log.call_args_list)
@@ -132,11 +132,9 @@ def test_what_is_lifted_is_assembled_once_more(context, device, source, monkeypa
     built = programs.return_value.build.return_value = programs.return_value
     built.get_info.return_value = [b".target sm_90\n//@wgmma.fence.sync.aligned;\n"]
     built.get_build_info.side_effect = lambda *what: f"log of program {programs.call_count}"
-    monkeypatch.setattr(kernel_resources.cl, "Program", programs)
+    monkeypatch.setattr(profile_module.cl, "Program", programs)
     lifted = replace(source, target="sm_90a")
-    logs = [
-        kernel_resources._nvidia_log(context, device, one, one.text) for one in (source, lifted)
-    ]
+    logs = [profile_module._nvidia_log(context, device, one, one.text) for one in (source, lifted)]
     assert logs == ["log of program 1", "log of program 3"]
     (binary,) = programs.call_args.args[2]
     assert binary == b".target sm_90a\nwgmma.fence.sync.aligned;\n"

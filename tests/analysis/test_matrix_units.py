@@ -42,7 +42,7 @@ from tests.support.configs import DIRECT, GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import recorded
+from tests.support.facts import analysed, recorded
 from tests.support.families import traffic_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.system import output_of, text_of
@@ -185,7 +185,8 @@ def test_advice_names_parameters_of_the_family(limit, seconds, wanted, others):
     problem = CUBE.problem("float16")
     use, traffic = utilise(problem, CONFIG, 4, 4, 1), traffic_of(problem, CONFIG, 32)
     bounds = [Bound(limit, seconds, min(seconds, 0.9))]
-    advice = judge(bounds, use, Occupancy(2, 32, 64, "registers"), traffic, CONFIG).advice
+    found = analysed(CONFIG, use, Occupancy(2, 32, 64, "registers"), traffic)
+    advice = judge(found, bounds).advice
     assert wanted in advice and not [name for name in others if name in advice]
 
 

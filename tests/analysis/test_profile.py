@@ -10,8 +10,7 @@ from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis import operands as operand_pool
 from pyclgemm.analysis.ceilings import Ceilings
-from pyclgemm.analysis.kernel_resources import KernelResources
-from pyclgemm.analysis.profile import analyse, assess, profile
+from pyclgemm.analysis.profile import KernelResources, analyse, assess, profile
 from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy

@@ -13,7 +13,7 @@ from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from tests.support import configs as unit_configs
-from tests.support.facts import product_of
+from tests.support.facts import analysed, product_of
 from tests.support.families import load_bytes, traffic_of
 
 INDIRECT = XgemmConfig(
@@ -174,7 +174,8 @@ TRAFFIC = Traffic(10**6, 0, 10**7, 10**8, 10**9)
 
 
 def bounds(use=FULL, traffic=TRAFFIC, flops=10**9, launches=1, seconds=2e-3):
-    found = bounds_of(flops, 1000.0, traffic, launches, use, CEILINGS, seconds)
+    known = analysed(INDIRECT, use, SOME, traffic, flops, launches)
+    found = bounds_of(known, CEILINGS, seconds)
     return {bound.name: bound for bound in found}
 
 
@@ -218,7 +219,7 @@ def test_each_ceiling_gives_a_time(changes, wanted):
     ],
 )  # fmt: skip
 def test_verdicts(found, use, occupancy, kind, words):
-    verdict = judge(list(found.values()), use, occupancy, TRAFFIC, INDIRECT)
+    verdict = judge(analysed(INDIRECT, use, occupancy, TRAFFIC), list(found.values()))
     assert verdict.kind == kind
     assert words in f"{verdict.reason}; {verdict.advice}"
 
@@ -228,9 +229,10 @@ def test_verdicts(found, use, occupancy, kind, words):
 def test_joining_is_blamed_where_it_moves_most(limit, joining, blamed):
     traffic = Traffic(10**7, 10**7, 10**7, None, None, joining)
     ceilings = replace(CEILINGS, **{limit.replace(" ", "_"): 1.0})
-    first, *_ = bounds_of(1, 1000.0, traffic, 1, FULL, ceilings, 0.05)
+    known = analysed(replace(INDIRECT, FILL=2), FULL, SOME, traffic, flops=1)
+    first, *_ = bounds_of(known, ceilings, 0.05)
     assert first.name == limit
-    verdict = judge([replace(first, share=1.0)], FULL, SOME, traffic, replace(INDIRECT, FILL=2))
+    verdict = judge(known, [replace(first, share=1.0)])
     assert ("FILL" in verdict.advice) is blamed
 
 
@@ -243,7 +245,7 @@ def advices(config):
         (bounds(seconds=1.0), FULL, SOME),
     ]
     return [
-        judge(list(found.values()), use, occupancy, TRAFFIC, config).advice
+        judge(analysed(config, use, occupancy, TRAFFIC), list(found.values())).advice
         for found, use, occupancy in situations
     ]
 
@@ -255,7 +257,8 @@ def test_fill_is_advised_where_units_are_idle_and_it_is_not_in_use(config):
     assert not any("or FILL" in advice for advice in advices(filled))
     # Nearly all units have a work-group: idle ones are not what is wrong.
     nearly = replace(FULL, groups=128, units=132, balance=128 / 132)
-    advice = judge(list(bounds(seconds=1.0).values()), nearly, SOME, TRAFFIC, filled).advice
+    known = analysed(filled, nearly, SOME, TRAFFIC)
+    advice = judge(known, list(bounds(seconds=1.0).values())).advice
     assert "work-groups" not in advice
 
 

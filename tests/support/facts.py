@@ -1,5 +1,7 @@
 """Invented devices, problems and products for the tests of modules that need no device."""
 
+from types import SimpleNamespace
+
 from pyclgemm.analysis import ab
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.problem.matrix import Matrix
@@ -89,6 +91,16 @@ def product_of(
         batch=batch,
         **options,
     )
+
+
+def analysed(config, utilisation, occupancy, traffic, flops=10**9, launches=1):
+    """What `judge` and `bounds_of` take of an `Analysis`, of a product in float32."""
+    computed = SimpleNamespace(flops=flops, precision=resolve_precision(None, "float32"))
+    return SimpleNamespace(
+        product=SimpleNamespace(problem=computed), kernels=("kernel",) * launches,
+        choice=SimpleNamespace(path=config.family, config=config), utilisation=utilisation,
+        occupancy=occupancy, traffic=traffic,
+    )  # fmt: skip
 
 
 def ab_record(**others):
