@@ -1,5 +1,6 @@
 """What makes a configuration valid: each constraint is shown to fire, and with which words."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -33,13 +34,14 @@ def test_the_base_configurations_are_valid(config):
     check_config(config, "float32", SMALL_DEVICE)
 
 
-@pytest.mark.parametrize(("config", "changes", "dtype", "sentence"), BROKEN)
-def test_a_broken_constraint_is_stated_with_both_sides(config, changes, dtype, sentence):
-    broken = violations(replace(config, **changes), dtype, SMALL_DEVICE)
-    assert any(sentence in stated for stated in broken), broken
+@pytest.mark.parametrize(("config", "changes", "dtype", "words"), BROKEN)
+def test_a_broken_constraint_is_stated_with_both_sides(config, changes, dtype, words):
+    broken = replace(config, **changes)
+    sentence = re.compile(".*".join(map(re.escape, words)))
+    (stated, *_) = [one for one in violations(broken, dtype, SMALL_DEVICE) if sentence.search(one)]
     with pytest.raises(ConfigError) as caught:
-        check_config(replace(config, **changes), dtype, SMALL_DEVICE)
-    assert sentence in str(caught.value)
+        check_config(broken, dtype, SMALL_DEVICE)
+    assert stated in str(caught.value)
     assert type(config).__name__ in str(caught.value)
 
 
