@@ -55,19 +55,11 @@ def test_defaults_that_follow_other_parameters():
     assert replace(INDIRECT, MDIMC=16, LANES_M=0).LANES_M == 16
 
 
-@pytest.mark.parametrize(
-    ("changes", "tile"),
-    [
-        ({}, (32, 32)),
-        ({"WGD": 64}, (64, 64)),
-        ({"NWGD": 16}, (32, 16)),
-        ({"NWGD": 16, "WGD": 64}, (64, 16)),
-    ],
-)
-def test_square_direct_tiles_follow_their_rows_when_these_are_replaced(changes, tile):
-    config = replace(DIRECT, **changes)
-    assert tile == (config.tiles.MWG, config.tiles.NWG)
-    assert replace(config, NWGD=0).tiles.NWG == config.WGD
+def test_square_direct_tiles_follow_their_rows_when_these_are_replaced():
+    for rows, columns, tile in [(32, 0, 32), (64, 0, 64), (32, 16, 16), (64, 16, 16)]:
+        config = replace(replace(DIRECT, NWGD=columns), WGD=rows)
+        assert (rows, tile) == (config.tiles.MWG, config.tiles.NWG)
+        assert rows == replace(config, NWGD=0).tiles.NWG
 
 
 def test_the_direct_tiling_in_the_names_of_the_indirect_one():
@@ -106,87 +98,57 @@ def test_records_without_the_newer_parameters_mean_their_defaults(config):
     assert config_from_dict(config.family, older) == config
 
 
+def described(given):
+    check_config(as_config(given), "float32")
+
+
+def deep(value=()):
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+WHOLE = {"path": "cpu"} | CPU.as_dict()
 NO_INTEGER = "a configuration parameter is an integer"
 NOT_OF_FORM = "is not of the form NAME=VALUE"
+IN_FILE = '{"path": "cpu", "MR": '
+#: What reads a configuration, what it is given, and what it says.
+UNREADABLE = [
+    *((lambda given: config_from_dict(*given), given, message)
+      for given, message in [
+          (("strassen", {}), "path is 'strassen'; known paths are indirect, direct, gemv, "),
+          (("cpu", {"MR": 6, "UNROLL": 2}), "CpuConfig has no parameter UNROLL; it has KC, MC, MR"),
+          (("cpu", {"MR": 6, "NR": 64, "KC": 512}), "CpuConfig lacks a parameter: .*'VW'"),
+          (("cpu", {"MR": 6.0}), f"MR is 6.0; {NO_INTEGER}"),
+          (("cpu", {"MR": True}), f"MR is True; {NO_INTEGER}")]),
+    *((described, given, "")
+      for given in [
+          {"path": ["cpu"]}, {"path": {"cpu": 1}}, {"path": "cpu", 7: 8}, {"MWG": 64}, 64,
+          {"path": "cpu", "X" * 10**6: 8}, WHOLE | {"MR": 10**5000}, WHOLE | {"MR": "6"},
+          {"MR": deep()}]),
+    (described, WHOLE | {"MR": deep()}, "too long to show"),
+    (parse_assignments, "MWG=" + "9" * 5000, "MWG has a value of 5000 digits"),
+    *((parse_assignments, text, NOT_OF_FORM)
+      for text in ["MWG=\u0663\u0662", "MWG=-1", "MWG=1e3", "M" * 10**6]),
+    *((parse_config, content.encode("latin-1"), message)
+      for content, message in [
+          (IN_FILE + "[" * 500 + "]" * 500 + "}", "nested more than 32 deep"),
+          ("[" * 100_000, "nested more than 32 deep"),
+          ('{"path": ["cpu"]}', "must hold one object with 'path'"),
+          (IN_FILE + "NaN}", "NaN is no number"), (IN_FILE + "9" * 5000 + "}", "digits"),
+          (IN_FILE + '6, "MR": 4}', "key 'MR' twice"), ("\xff", "utf-8")]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("family", "parameters", "message"),
-    [
-        ("strassen", {}, "path is 'strassen'; known paths are indirect, direct, gemv, gemv_unit, "
-         "matrix, wgmma, cpu"),
-        ("cpu", {"MR": 6, "UNROLL": 2}, "CpuConfig has no parameter UNROLL; it has KC, MC, MR, "
-         "NR, PACKB, PREFETCHB, PREFETCHC, VW"),
-        ("cpu", {"MR": 6, "NR": 64, "KC": 512}, "CpuConfig lacks a parameter: .*'VW'"),
-        ("cpu", {"MR": 6.0}, f"MR is 6.0; {NO_INTEGER}"),
-        ("cpu", {"MR": True}, f"MR is True; {NO_INTEGER}"),
-    ],
-)  # fmt: skip
-def test_a_dict_that_is_no_configuration(family, parameters, message):
-    with pytest.raises(ConfigError, match=message):
-        config_from_dict(family, parameters)
-
-
-@pytest.mark.parametrize(
-    "given_config",
-    [
-        {"path": ["cpu"]}, {"path": {"cpu": 1}}, {"path": "cpu", 7: 8},
-        {"path": "cpu", "X" * 10**6: 8}, {"path": "cpu"} | CPU.as_dict() | {"MR": 10**5000},
-        {"path": "cpu"} | CPU.as_dict() | {"MR": "6"}, {"MWG": 64}, 64,
-    ],
-    ids=range(8),
-)  # fmt: skip
-def test_what_is_no_configuration_is_refused_in_few_words(given_config):
-    with pytest.raises(ConfigError) as caught:
-        check_config(as_config(given_config), "float32")
-    assert len(str(caught.value)) < 1000
-
-
-def test_a_value_that_nests_deeply_can_be_named():
-    deep = []
-    for _ in range(100_000):
-        deep = [deep]
-    with pytest.raises(ConfigError, match="too long to show"):
-        as_config({"path": "cpu"} | CPU.as_dict() | {"MR": deep})
-    with pytest.raises(ConfigError):
-        as_config({"MR": deep})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("MWG=" + "9" * 5000, "MWG has a value of 5000 digits"),
-        ("MWG=\u0663\u0662", NOT_OF_FORM),
-        ("MWG=-1", NOT_OF_FORM),
-        ("MWG=1e3", NOT_OF_FORM),
-        ("M" * 10**6, NOT_OF_FORM),
-    ],
-    ids=range(5),
-)
-def test_numbers_in_texts_that_are_not_read(text, message):
-    with pytest.raises(ArgumentError, match=message) as caught:
-        parse_assignments(text)
-    assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"path": "cpu", "MR": ' + "[" * 500 + "]" * 500 + "}", "nested more than 32 deep"),
-        ("[" * 100_000, "nested more than 32 deep"),
-        ('{"path": ["cpu"]}', "must hold one object with 'path'"),
-        ('{"path": "cpu", "MR": NaN}', "NaN is no number"),
-        ('{"path": "cpu", "MR": ' + "9" * 5000 + "}", "digits"),
-        ('{"path": "cpu", "MR": 6, "MR": 4}', "key 'MR' twice"),
-        ("\xff", "utf-8"),
-    ],
-    ids=range(7),
-)
-def test_a_configuration_file_that_is_not_read(tmp_path, content, message):
-    path = tmp_path / "config.json"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(ArgumentError, match=message):
-        parse_config(str(path))
+@pytest.mark.parametrize(("read", "given", "message"), UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_is_no_configuration_is_refused_in_few_words(tmp_path, read, given, message):
+    if read is parse_config:
+        (tmp_path / "config.json").write_bytes(given)
+        given = str(tmp_path / "config.json")
+    error = ArgumentError if read in (parse_assignments, parse_config) else ConfigError
+    with pytest.raises(error, match=message or None) as caught:
+        read(given)
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 1000
 
 
 # ------------------------------------------------------------------ bounds

@@ -8,7 +8,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.codegen.matrix_units import matrix_unit, required_unit
+from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import family_of, make_schedule
@@ -23,7 +23,7 @@ from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.configs import SPLIT_PRECISIONS as SPLIT
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import gpu, product_of
+from tests.support.facts import product_of
 from tests.support.reference import assert_close, expected_gemm
 
 H100, RDNA3 = typical_traits("sm_90"), typical_traits("gfx1100")
@@ -333,25 +333,6 @@ def test_split_terms_on_amd(emulated, architecture, precision, rng):
 # ------------------------------------------------------------------ without a device
 
 
-@pytest.mark.parametrize(
-    ("architecture", "dtype", "precision"),
-    [
-        *(("sm_90", *kind) for kind in (HALF, HALVES, BFLOAT, BYTES, DOUBLE)),
-        *(("sm_90", "float32", name) for name in FLOAT32),
-        *units_of(*AMD),
-    ],
-)
-def test_the_text_has_the_instruction(architecture, dtype, precision):
-    traits = typical_traits(architecture)
-    problem = GemmShape(64, 64, 64).problem(dtype, precision)
-    config = CONFIG if traits == H100 else config_for(architecture)
-    text = family_of(config).source(problem, config, traits).text
-    assert text.count(required_unit(problem.precision, traits).instruction.split("(")[0]) == 1
-    assert "leading(" not in text  # elements were split as they were packed
-    assert ("sum = fma(" in text) == (problem.precision.terms > 1)
-    assert not re.search(r"[^\w]if \((0|1|true|false)\)", text)
-
-
 CUBE, CROOKED = (32, 32, 32), (63, 61, 65)
 
 
@@ -422,19 +403,6 @@ def test_the_documented_error_is_the_bound_of_the_tests(name):
 
     precision = resolve_precision(name, "float32")
     assert (precision.terms, precision.product_error) == pytest.approx(_PARTS[name])
-
-
-@pytest.mark.parametrize(
-    ("dtype", "precision", "sum_bytes"),
-    [("float16", "F16_F16_F16", 2), ("float16", "F16_F16_F32", 4), ("complex128", None, 16)],
-)
-def test_work_groups_and_their_sums(dtype, precision, sum_bytes):
-    """16 tiles of 64 slabs among 132 units: 8 groups for each, none left over to a ninth."""
-    product = GemmShape(128, 128, 1024).product(dtype, precision)
-    config = replace(SHARED, FILL=1)
-    schedule = make_schedule(product, config, gpu(fence_options="", compute_units=132))
-    assert schedule.launches[-1].groups == (128,)
-    assert schedule.workspaces["partial_sums"] == 2 * 128 * 32 * 32 * sum_bytes
 
 
 @pytest.mark.parametrize(("b", "kind"), [("N", "v2"), ("T", "v4")])

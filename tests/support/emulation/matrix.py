@@ -183,7 +183,7 @@ def without_units(source, unit):
     for instruction, instead in _IN_C.items():
         text = re.sub(instruction, instead, text, flags=re.DOTALL)
     call = MULTIPLY.search(text)
-    assert call
+    assert call and text.count(unit.instruction.split("(")[0]) == 1
     builtin = unit.spelling == "builtin"
     # The operand that the instruction is given in the place of A.
     first, second = ("a", "b")
