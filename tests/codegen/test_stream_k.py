@@ -1,6 +1,6 @@
-"""Tiles that several work-groups share: the same sums whoever comes last, at every call.
+"""Products whose slabs work-groups divide: how, what a launch is given, and the sums on devices.
 
-Divisions and launches are tested without a device (tests/codegen/test_stream_k_division.py).
+The same sums are formed whoever comes last, at every call.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -8,30 +8,132 @@ from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pyclgemm
+from pyclgemm.codegen.stream_k import Division, divide, stream_k, tile_count
+from pyclgemm.families.registry import make_schedule
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support import configs
+from tests.support.arrays import draw, upload
 from tests.support.checks import check_gemm, skip_if_refused
-from tests.support.reference import assert_close, expected_gemm, random_array
+from tests.support.facts import gpu, product_of
+from tests.support.reference import assert_close, expected_gemm
 
 INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
 DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
-BASES = {"indirect": INDIRECT, "direct": DIRECT}
-EVERY_FAMILY = pytest.mark.parametrize("config", BASES.values(), ids=BASES)
+EVERY_FAMILY = pytest.mark.parametrize(
+    "config", [INDIRECT, DIRECT], ids=lambda config: config.family
+)
+
+# ------------------------------------------------------------------ without a device
+
+
+@settings(max_examples=200)
+@example(tiles=263, slabs=124_000, groups=132)  # just beyond 32 bits
+@given(
+    tiles=st.integers(1, 40) | st.integers(1, 3000),
+    slabs=st.integers(1, 12) | st.integers(1, 7000),
+    groups=st.integers(1, 12) | st.integers(1, 600),
+)
+def test_every_division(tiles, slabs, groups):
+    division = divide(tiles, slabs, groups)
+    whole_tiles = division.rounds * division.groups
+    assert 1 <= division.groups <= groups
+    assert 0 <= whole_tiles <= tiles
+    # A group has whole tiles, or of the divided ones a slab at least.
+    assert division.rounds or (tiles - whole_tiles) * slabs >= division.groups
+    largest = (tiles - whole_tiles) * slabs * division.groups + division.groups
+    assert largest < 2**32 or stream_k(slabs, groups, 64).counts == "ulong"
+
+
+@pytest.mark.parametrize(
+    ("tiles", "slabs", "groups", "wanted"),
+    [
+        (132, 10, 132, Division(132, 1)),  # one each
+        (264, 10, 132, Division(132, 2)),
+        (300, 10, 132, Division(132, 1)),  # one whole, and 168 divided
+        (133, 10, 132, Division(132, 0)), (100, 10, 132, Division(132, 0)),
+        (66, 10, 132, Division(132, 0)),  # halves
+        (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten busy
+        (70, 10, 132, Division(132, 0)),  # halves would be 140 groups, whole tiles 70
+        (5, 1, 132, Division(5, 1)), (1, 1, 1, Division(1, 1)),  # nothing to divide
+        (1, 3, 132, Division(1, 1)),  # less than two slabs for each of two
+        (1, 4, 132, Division(2, 0)),
+    ],
+)  # fmt: skip
+def test_divisions(tiles, slabs, groups, wanted):
+    assert divide(tiles, slabs, groups) == wanted
+
+
+def test_tiles_of_a_result_and_integers_that_count_slabs():
+    for m, n, tiles in [(1, 1, 1), (32, 16, 1), (33, 16, 2), (33, 17, 4), (64, 160, 20)]:
+        assert tile_count(m, n, rows=32, columns=16) == tiles
+    for slabs, counts in [(64, "uint"), (10**6, "ulong")]:
+        assert stream_k(slabs=slabs, groups=132, sums=64).counts == counts
+
+
+MATRIX = replace(configs.MATRIX, STAGES=3)
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes", "kind", "units", "division", "sums"),
+    [
+        # 28 tiles among 10 groups; without depth they have a slab of nothing each.
+        *((config, (100, 50, k), (dtype, None), 5, Division(10, 1), 16 * 16 * size)
+          for config, k in ((INDIRECT, 80), (DIRECT, 80), (INDIRECT, 0), (DIRECT, 0))
+          for dtype, size in (("float32", 4), ("float16", 4), ("complex128", 16))),
+        # 16 tiles among 132: 8 groups for each, none left over to a ninth.
+        *((MATRIX, (128, 128, 1024), kind, 66, Division(128, 0), 32 * 32 * size)
+          for kind, size in ((("float16", "F16_F16_F16"), 2), (("float16", "F16_F16_F32"), 4),
+                             (("complex128", None), 16))),
+    ],
+)  # fmt: skip
+def test_the_launch_gets_its_groups_rounds_and_workspaces(
+    config, sizes, kind, units, division, sums
+):
+    dtype, precision = kind
+    traits = gpu(compute_units=units, fence_options="-cl-std=CL3.0")
+    product = product_of(*sizes, dtype, precision=precision)
+    schedule = make_schedule(product, replace(config, FILL=2), traits)
+    launch = schedule.launches[-1]
+    assert launch.groups == (division.groups,)
+    assert launch.values["rounds"] == division.rounds
+    assert launch.source.options == "-cl-std=CL3.0"
+    assert schedule.workspaces["partial_sums"] == division.slots * sums
+    assert schedule.workspaces["counters"] == 4 * division.counters
+    alone = make_schedule(product, replace(config, FILL=0), traits)
+    assert not {"partial_sums", "counters"} & set(alone.workspaces)
+    assert "rounds" not in alone.launches[-1].values
+
+
+@EVERY_FAMILY
+def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
+    # No runtime of a CPU shows a missing fence: the order is that of CUDA's threadFenceReduction.
+    traits = gpu(fence_options="-cl-std=CL3.0")
+    text = make_schedule(product_of(100, 50, 80), config, traits).launches[-1].source.text
+    place = 0
+    for statement in (
+        "sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];",
+        "device_fence();",
+        "barrier(CLK_LOCAL_MEM_FENCE);",
+        "arrived = atomic_inc(counter) + 1;",
+        "barrier(CLK_LOCAL_MEM_FENCE);",
+        "device_fence();",
+        "accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];",
+    ):
+        place = text.find(statement, place)
+        assert place > 0, f"{statement} is missing, or comes too early"
+        place += len(statement)
+    assert text.count("device_fence();") == 2
+
+
+# ------------------------------------------------------------------ on devices
 
 # One tile and deep, more tiles than groups, fewer; less than a slab; not one product.
 SHAPES = [(7, 9, 400), (70, 90, 100), (33, 40, 90), (50, 50, 3), (20, 40, 0)]
-
-
-@pytest.fixture(autouse=True)
-def _can_share(queue):
-    skip_if_refused(queue, INDIRECT)
-    skip_if_refused(queue, DIRECT)
 
 
 def _groups_of(queue, fewest):
@@ -41,10 +143,8 @@ def _groups_of(queue, fewest):
 
 def _operands(queue, sizes):
     m, n, k = sizes
-    rng = np.random.default_rng(m + n + k)
-    return [
-        cl_array.to_device(queue, random_array(rng, shape, "float32")) for shape in ((m, k), (k, n))
-    ]
+    skip_if_refused(queue, INDIRECT)
+    return upload(queue, *draw(np.random.default_rng(m + n + k), (m, k), (k, n)))
 
 
 def _counters(queue):

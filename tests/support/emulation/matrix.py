@@ -182,6 +182,9 @@ def without_units(source, unit):
     text = source.text
     for instruction, instead in _IN_C.items():
         text = re.sub(instruction, instead, text, flags=re.DOTALL)
+    assert not re.search(r"\bif \((0|1|true|false)\)", text), (
+        "what is decided beforehand is left out"
+    )
     call = MULTIPLY.search(text)
     assert call and text.count(unit.instruction.split("(")[0]) == 1
     builtin = unit.spelling == "builtin"
