@@ -21,9 +21,8 @@ from ..runtime.arrays import (
     launches_of,
 )
 from ..runtime.memory import new_array
-from .arguments import Call
 from .gemm import prepare, run, run_on_device
-from .prepare import check_count, result_shape
+from .prepare import Call, check_count, result_shape
 
 _SEQUENCES = frozenset((list, tuple))
 

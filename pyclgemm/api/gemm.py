@@ -15,9 +15,8 @@ from ..runtime.arrays import ArraySequence
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, is_on_device, new_array, through_device
 from ..runtime.queue_state import queue_state
-from .arguments import Call, call_of
 from .autotune import autotune, is_asked_for
-from .prepare import build_sequence, choose, describe_product, result_shape
+from .prepare import Call, build_sequence, call_of, choose, describe_product, result_shape
 
 
 def gemm(
@@ -96,14 +95,11 @@ def gemm(
     ------
     ShapeError, DtypeError, ArgumentError
         If the arguments do not fit together.
-    UnsupportedError
-        If the device cannot run the product with this element type or precision.
-    ConfigError
-        If `config` is not valid on this device.
-    KernelBuildError
-        If the device's compiler refuses the kernel.
-    LaunchError
-        A `ConfigError`: if the device refuses to launch it. `out` is then undefined.
+    UnsupportedError, ConfigError
+        If the device cannot run the product with this element type, precision or `config`.
+    KernelBuildError, LaunchError
+        If the device refuses the kernel. After a `LaunchError`, which is a `ConfigError`, `out` is
+        undefined.
     AllocationError
         If the device has no memory for the result, for copies or for scratch space.
 

@@ -42,10 +42,8 @@ def matmul(
     out : pyopencl.array.Array or numpy.ndarray, optional
         Of the result's shape; its element type becomes the result's, as for `gemm`. Without it
         the result is of the operands' type, as NumPy's is, but int32 for int8.
-    precision : str, optional
+    precision, wait_for
         As for `gemm`.
-    wait_for : sequence of pyopencl.Event, optional
-        Events to wait for first.
 
     Returns
     -------

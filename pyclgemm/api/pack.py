@@ -41,14 +41,10 @@ def pack(
         Where the packing runs; the products may run on other queues of its context.
     b : pyopencl.array.Array or numpy.ndarray
         op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
-    trans_b : bool or str
+    trans_b, allocator, wait_for
         As for `gemm`.
     precision : str, optional
         The arithmetic of the products to come.
-    allocator : callable, optional
-        Takes bytes and returns a buffer, as for `pyopencl.array.empty`.
-    wait_for : sequence of pyopencl.Event, optional
-        Events to wait for first.
 
     Returns
     -------

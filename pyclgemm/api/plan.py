@@ -17,9 +17,8 @@ from ..problem.problem import Epilogue
 from ..problem.product import Product
 from ..runtime.memory import new_array, new_buffer
 from ..selection.select import Choice
-from .arguments import Call
 from .autotune import SECONDS, TOP, autotune
-from .prepare import build_sequence, choose, describe_product, result_shape
+from .prepare import Call, build_sequence, choose, describe_product, result_shape
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.arguments import Call, facts_of
 from ..api.plan import ArraySignature
-from ..api.prepare import choose, describe_product
+from ..api.prepare import Call, choose, describe_product, facts_of
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import DtypeError, ShapeError

@@ -18,7 +18,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..problem.matrix import Matrix, entries_overlap, matrix_of
+from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_offset
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
 
@@ -284,20 +284,15 @@ def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
             "or a matrix (2-D) is wanted"
         )
     matrix = matrix_of(name, View.of_first(array))
+    (step, *_), _ = strides_and_offset(name, array)
     count, size = int(array.shape[0]), array.dtype.itemsize
-    if array.strides[0] % size:
-        raise ShapeError(
-            f"{name} has strides {array.strides} in bytes; they must be multiples of its element "
-            f"size, {size}"
-        )
     if getattr(array, "scattered", False):
         if array.alignment % min(size, _ALIGNED_BYTES):
             raise ShapeError(
                 f"{name} has matrices at offsets that are no multiples of its element size, {size}"
             )
         return replace(matrix, offset=array.alignment // size, scattered=True), count
-    step = int(array.strides[0]) // size if count > 1 else 0
-    return replace(matrix, batch_stride=step), count
+    return replace(matrix, batch_stride=step if count > 1 else 0), count
 
 
 def check_stack_writable(stack: Any) -> None:

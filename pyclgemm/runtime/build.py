@@ -177,7 +177,7 @@ _device: cl.Device | None = None
 _context: cl.Context | None = None
 
 
-class CompilePool:
+class CompilePool(contextlib.AbstractContextManager["CompilePool"]):
     """Processes that compile for one device, each with a context of its own.
 
     Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
@@ -187,9 +187,6 @@ class CompilePool:
     def __init__(self, device: cl.Device) -> None:
         self._number = _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> CompilePool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

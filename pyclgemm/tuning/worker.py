@@ -26,9 +26,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..analysis.operands import Operands, OperandStore, plan_contender
-from ..api.arguments import Call
 from ..api.plan import GemmPlan
-from ..api.prepare import check_supported, describe_product
+from ..api.prepare import Call, check_supported, describe_product
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
