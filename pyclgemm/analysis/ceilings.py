@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -98,31 +98,49 @@ def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Ceilings:
     """Measure the ceilings of a device, which does nothing else; it takes some seconds."""
+    *_, figures = _measured_in_turn(queue, report)
+    return Ceilings(**figures)
+
+
+def _measured_in_turn(
+    queue: cl.CommandQueue, report: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """What is known by names as in `Ceilings`, each time with one more, those that matter first."""
     traits = traits_of(queue.device)
-    arithmetic = {}
-    has = {"float32": True, "float64": traits.float64, "float16": traits.float16}
-    for name in filter(has.get, has):
-        report(f"arithmetic in {name}")
-        arithmetic[name] = _rate(arithmetic_work(queue, traits, name))
-    units = {}
-    for family, kind, find, work_of in _UNITS:
-        for unit in units_of(traits, find):
-            report(f"{kind} units, {unit.operand}")
-            units[unit_name(family, unit.operand)] = _rate(work_of(queue, traits, unit))
+    arithmetic: dict[str, float] = {}
+    units: dict[str, float] = {}
+    figures: dict[str, Any] = {"arithmetic": arithmetic, "units": units, "cache": None}
+    figures |= {"local_memory": None, "date": date.today().isoformat()}
+    report("arithmetic in float32")
+    arithmetic["float32"] = _rate(arithmetic_work(queue, traits, "float32"))
+    yield figures
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
-    global_memory = _global_memory(queue, traits, pass_over(traits, size))
-    cache = local_memory = None
+    figures["global_memory"] = _global_memory(queue, traits, pass_over(traits, size))
+    yield figures
+    report("launches")
+    figures["launch_seconds"] = _launch(queue, traits)
+    yield figures
     if traits.type != "cpu":
         report("second-level cache")
         cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
-        cache = _global_memory(queue, traits, cached)
+        figures["cache"] = _global_memory(queue, traits, cached)
+        yield figures
         report("local memory")
-        local_memory = _rate(local_work(queue, traits))
-    report("launches")
-    launch = _launch(queue, traits)
-    today = date.today().isoformat()
-    return Ceilings(arithmetic, global_memory, cache, local_memory, launch, today, units)
+        figures["local_memory"] = _rate(local_work(queue, traits))
+        yield figures
+    for name, has in {"float64": traits.float64, "float16": traits.float16}.items():
+        if has:
+            report(f"arithmetic in {name}")
+            arithmetic[name] = _rate(arithmetic_work(queue, traits, name))
+            yield figures
+    found = [(*kind, unit) for kind in _UNITS for unit in units_of(traits, kind[2])]
+    for family, kind, _, work_of, unit in sorted(
+        found, key=lambda one: one[4].operand != "float16"
+    ):
+        report(f"{kind} units, {unit.operand}")
+        units[unit_name(family, unit.operand)] = _rate(work_of(queue, traits, unit))
+        yield figures
 
 
 class Work(Contender):
@@ -401,6 +419,26 @@ def ceilings_of(
     if not remeasure and (kept := _read(path)) is not None:
         return kept
     ceilings = measure_ceilings(queue, report)
+    _keep(ceilings, path, traits)
+    return ceilings
+
+
+def ceilings_in_turn(
+    queue: cl.CommandQueue, report: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """As `ceilings_of`, for those who may not wait for all: figures by name, with ever more."""
+    traits = traits_of(queue.device)
+    path = ceilings_folder() / _file_name(traits)
+    if kept := _read(path):
+        yield asdict(kept)
+        return
+    figures: dict[str, Any] = {}
+    for figures in _measured_in_turn(queue, report):
+        yield figures
+    _keep(Ceilings(**figures), path, traits)
+
+
+def _keep(ceilings: Ceilings, path: Path, traits: DeviceTraits) -> None:
     content = {
         "version": _VERSION,
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
@@ -408,7 +446,6 @@ def ceilings_of(
     }
     with contextlib.suppress(FileError):  # without the file, all is measured again next time
         write_whole(path, json.dumps(content, indent=1), _CEILINGS)
-    return ceilings
 
 
 def _file_name(traits: DeviceTraits) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..api.plan import GemmPlan, plan
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
-from ..measure.bench import Calls, rotated_sets
+from ..measure.bench import MOST_SETS, Calls, rotated_sets
 from ..measure.filled_queue import Blocker
 from ..measure.verify import MeasuredError, Part, measure_error, reference, rounding_of
 from ..problem.matrix import Transposition
@@ -148,12 +148,13 @@ def make_operands(
     trans: tuple[Transposition, Transposition] | None = None,
     host: tuple[NDArray[Any], NDArray[Any]] | None = None,
     count: int | None = None,
+    most_sets: int | None = None,
     most_work: int | None = None,
 ) -> Operands:
     """Make the operands of a product, or of a batch, and find out what it must be.
 
     `host` are A and B as they are stored, else uniform random numbers; `count` are the sets, else
-    those of `rotated_sets`.
+    those of `rotated_sets`, `most_sets` at most.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)
@@ -168,7 +169,7 @@ def make_operands(
     set_bytes = sum(one.nbytes for one in first) + math.prod(out_shape) * result.itemsize
     ends = (host[0].shape[-1], host[1].shape[-1], shape.n)
     sets = []
-    for _ in range(count or rotated_sets(set_bytes, queue.device)):
+    for _ in range(count or min(rotated_sets(set_bytes, queue.device), most_sets or MOST_SETS)):
         padded = [cl_array.to_device(queue, one) for one in first]
         padded.append(cl_array.empty(queue, out_shape, result))
         a, b, out = (one[..., :end] for one, end in zip(padded, ends, strict=True))
@@ -229,8 +230,9 @@ def plan_contender(
 class OperandStore:
     """Operands of products that come again; the oldest are dropped where memory gets short."""
 
-    def __init__(self, queue: cl.CommandQueue) -> None:
+    def __init__(self, queue: cl.CommandQueue, most_sets: int | None = None) -> None:
         self._queue = queue
+        self._most_sets = most_sets
         self._most_bytes = min(_KEPT_BYTES, queue.device.global_mem_size // _KEPT_PART)
         self._kept: OrderedDict[tuple[GemmShape, str], Operands] = OrderedDict()
 
@@ -238,7 +240,7 @@ class OperandStore:
         """The operands of a product, made where they are not kept; as `make_operands`."""
         operands = self._kept.pop((shape, dtype), None)
         if operands is None:
-            operands = make_operands(self._queue, shape, dtype)
+            operands = make_operands(self._queue, shape, dtype, most_sets=self._most_sets)
         self._kept[shape, dtype] = operands
         kept = sum(one.bytes for one in self._kept.values())
         while kept > self._most_bytes and len(self._kept) > 1:

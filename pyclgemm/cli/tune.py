@@ -21,7 +21,7 @@ from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 from ..selection.database import reload_database
 from ..tuning import tuner
-from ..tuning.calibrate import SECONDS
+from ..tuning.calibrate import SECONDS, Calibration
 from ..tuning.calibrate import calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
 from ..tuning.results import check_destination, save_result, unsaved_text
@@ -140,25 +140,38 @@ def tune(
     "--seconds",
     type=click.FloatRange(1, 3600),
     default=SECONDS,
-    help="For all of it, about, compiling included.",
+    help="For all of it, finding the device and compiling included.",
 )
 def calibrate(device: str | None, seconds: float) -> None:
     """Measure what the choice of kernels needs to know of a device nobody tuned.
 
     Ceilings and a handful of kernels are measured; predicted times rest on them from then on. What
-    follows goes to your own database. Nothing else should run on the device meanwhile. The tuner
-    (`tune`) finds the fastest kernels for the shapes that matter to you.
+    follows goes to your own database. Nothing else should run on the device meanwhile. Ctrl-C and
+    SIGTERM end it and keep what was measured. The tuner (`tune`) finds the fastest kernels for the
+    shapes that matter to you.
     """
     console = open_console()
+    begin = time.monotonic()
     _context, queue = open_queue(device)
+    left = max(1.0, seconds - (time.monotonic() - begin))
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
         def report(what: str, part: float) -> None:
             bar.update(task, description=what, completed=part)
 
-        found = run_calibration(queue, seconds, report=report)
-    table = Table(title=f"{queue.device.name.strip()}: predicted times", title_justify="left")
+        found = run_calibration(queue, left, report=report)
+    if found.fits:
+        console.print(fit_table(queue.device.name.strip(), found))
+    else:
+        console.print("No kernels were timed that tell more than the ceilings do.")
+    ended = "Interrupted after" if found.interrupted else "Done in"
+    console.print(f"{ended} {time.monotonic() - begin:.0f} s; saved in {found.path}")
+
+
+def fit_table(device: str, found: Calibration) -> Table:
+    """The paths whose predicted times were fitted, and how wrong they are."""
+    table = Table(title=f"{device}: predicted times", title_justify="left")
     for name in ("type", "path"):
         table.add_column(name, no_wrap=True)
     for name in ("times", "median error"):
@@ -166,8 +179,7 @@ def calibrate(device: str | None, seconds: float) -> None:
     for dtype, fits in found.fits.items():
         for path, fit in fits.items():
             table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
-    console.print(table)
-    console.print(f"{found.seconds:.0f} s; saved in {found.path}")
+    return table
 
 
 #: Seconds between lines where there is no terminal.

@@ -38,7 +38,7 @@ from .filled_queue import (
 #: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
 #: have one that is larger yet, but seldom to itself.
 _LEAST_BYTES = 128 << 20
-_MOST_SETS = 64
+MOST_SETS = 64
 
 #: No burst is shorter, in seconds: a machine that is held up for less makes no single call of it.
 _SHORTEST = 1e-3
@@ -107,7 +107,7 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     wanted = _LEAST_BYTES
     if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
         wanted = max(wanted, 2 * device.global_mem_cache_size)
-    return int(min(_MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
+    return int(min(MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 
 class Calls(Contender):

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..device.ceilings import Ceilings
+from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..families.registry import family_of
 from ..host.files import locked
@@ -97,15 +97,23 @@ def calibrated_file(
     ceilings: Ceilings,
     models: Mapping[tuple[str, str], Model],
 ) -> DatabaseFile:
-    """The file at a path, or a new one, with the ceilings of a device and models by entry."""
-    present = {}
+    """The file at a path, or a new one, with the ceilings of a device and models by entry.
+
+    Of the models that are there those about other ceilings go; a new one adds families to those
+    of an old one, or replaces them.
+    """
+    present: dict[tuple[str, str], Entry] = {}
     source = Source("measured", f"calibrated on {traits.name}, {date.today()}")
     if path.exists():
         file = read_file(path)
-        present = {entry.name: entry for entry in file.entries}
         source = file.source
+        for entry in file.entries:
+            is_about_them = (file.ceilings or typical_ceilings(traits)) == ceilings
+            present[entry.name] = entry if is_about_them else replace(entry, fitted=None)
     for name, model in models.items():
-        present[name] = replace(present.get(name, Entry(*name, ())), fitted=model)
+        entry = present.get(name, Entry(*name, ()))
+        paths = {**(entry.fitted.paths if entry.fitted else {}), **model.paths}
+        present[name] = replace(entry, fitted=replace(model, paths=paths))
     return DatabaseFile.make(
         path, match_of(traits, "device"), source, list(present.values()), ceilings
     )

@@ -1,57 +1,82 @@
 """Calibration: a few ceilings and a handful of times, from which a device's kernels are predicted.
 
 What takes the tuner minutes for each shape takes seconds here, for all of them: predicted times
-(`pyclgemm.families.cost`) have few coefficients, and some forty times of small and large products
-by different kernels tell them.
+(`pyclgemm.families.cost`) have few coefficients, and some times of small and large products by a
+few kernels of each family tell them. Ceilings come first, since they help every type; then types
+and families take turns, so that none is without times however early the end comes.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyopencl as cl
 
-from ..analysis.ceilings import ceilings_of
-from ..analysis.operands import Operands, make_operands, plan_contender
+from ..analysis.ceilings import ceilings_in_turn
+from ..analysis.operands import OperandStore, plan_contender
 from ..codegen.config import Config
-from ..device.ceilings import Ceilings
+from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, PyclgemmError, UnsupportedError, shown
-from ..families.registry import FAMILIES, family_of, problem_on
+from ..families.registry import family_of, problem_on
 from ..host.files import locked
+from ..host.process import postponed
 from ..measure.bench import Bench, Pace
-from ..measure.filled_queue import QueueBlocker
+from ..measure.filled_queue import Clock, blocker_of
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.database import DATABASE, load_database, reload_database, save_file
-from ..selection.model import predict
-from ..selection.records import Model
+from ..selection.database import (
+    DATABASE,
+    Database,
+    DatabaseFile,
+    load_database,
+    read_file,
+    reload_database,
+    save_file,
+)
+from ..selection.features import problem_of
+from ..selection.model import predict, ranking
+from ..selection.records import Entry, Model
 from ..selection.saving import calibrated_file, user_file
-from .fit import Fit, Sample, fit_coefficients
+from .fit import Fit, Sample, errors_of_unseen, fit_coefficients
+from .search import suits
+
+Item = TypeVar("Item")
 
 #: Seconds for all of it where nobody says, and the most and the least that may be asked for.
 SECONDS = 20.0
 _BOUNDS = (1.0, 3600.0)
+#: The parts of the time after which no ceiling is begun, and after which none is left for kernels:
+#: what comes then are fits, and what took longer than it was expected to.
+_CEILINGS_UNTIL, _KERNELS_UNTIL = 0.4, 0.9
+#: Seconds that a kernel's first time, for which it is built, is expected to take before any did.
+_FIRST = 0.5
 
-#: Small and large, square and with few rows or columns, shallow and deep.
+#: Large and small, square and with few rows or columns, shallow and deep: groups of products, of
+#: which each family begins with the first on which it is any good.
 _SHAPES = (
-    (1024, 1024, 1024), (1, 2048, 2048), (256, 256, 256), (16, 2048, 1024), (128, 128, 4096),
-    (2048, 2048, 64), (2048, 24, 1024), (4, 4096, 512), (500, 700, 900), (2048, 2048, 2048),
-    (64, 64, 64), (96, 3000, 333),
+    (1024, 1024, 1024), (1, 2048, 2048), (96, 96, 96), (128, 128, 4096), (16, 2048, 1024),
+    (2048, 2048, 64), (4, 4096, 512), (500, 700, 900), (2048, 24, 1024), (2, 1024, 4096),
+    (2048, 2048, 2048), (256, 256, 256), (96, 3000, 333),
 )  # fmt: skip
+#: Products on which a kernel is timed before the next one is built, and kernels of a family.
+_AT_ONCE, _KERNELS = 4, 6
+#: What is predicted to take longer is left out, in seconds, and so are kernels that take so many
+#: times as long as the fastest of their family, which nobody would choose.
+_LONGEST, _SLOWER = 0.1, 2.0
+#: Sets of operands, of which each costs time to be made.
+_MOST_SETS = 8
 
-#: Products that are predicted to take longer are left out, in seconds.
-_LONGEST = 0.1
-#: Kernels of a family that are timed on a shape: the one that is predicted to be the fastest, and
-#: others of the menu in turn.
-_OTHERS = 2
+#: A fit is taken if it misses by at most this part of what is missed without it; more is chance.
+_BETTER = 0.9
 
 _PACE = Pace(burst=0.003, rest=0.5, rounds=3, seconds=0.3)
 
@@ -67,15 +92,19 @@ class Calibration:
     ceilings : Ceilings
         What the device can do at most.
     fits : dict of str to dict of str to Fit
-        The coefficients of predicted times by element type and path.
+        The coefficients of predicted times by element type and path, where they predict better
+        than what was known before.
     seconds : float
         What it took.
+    interrupted : bool
+        Whether Ctrl-C ended it: what was measured until then is kept.
     """
 
     path: Path
     ceilings: Ceilings
     fits: dict[str, dict[str, Fit]]
     seconds: float
+    interrupted: bool = False
 
 
 def calibrate(
@@ -88,14 +117,16 @@ def calibrate(
 
     Ceilings (arithmetic, memory, caches, launches) are measured, and some kernels of each family
     on some products; the user's own database keeps what follows from them, and choices rest on it
-    from then on. Nothing else should run on the device meanwhile.
+    from then on. Nothing else should run on the device meanwhile. Where the time does not suffice
+    for all, or Ctrl-C ends it, what was measured is kept: ceilings first, which count for all
+    types.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
         An in-order queue without profiling.
     seconds : float
-        For all of it, about.
+        For all of it, building kernels included.
     report : callable, optional
         Told what is done next, and which part of the time is over.
 
@@ -120,45 +151,109 @@ def calibrate(
     0.11
     """
     low, high = _BOUNDS
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)):
+        raise ArgumentError(f"seconds is {shown(seconds)}; a number is wanted")
     if not low <= seconds <= high:
         raise ArgumentError(f"seconds is {shown(seconds)}; {low:g} to {high:g} are wanted")
-    _check_scipy()
-    begin = time.perf_counter()
-    traits = traits_of(queue.device)
+    return Calibrator(queue, float(seconds), report).run()
 
-    def part() -> float:
-        return min(1.0, (time.perf_counter() - begin) / seconds)
 
-    ceilings = ceilings_of(queue, report=lambda what: report(what, part()))
-    types = _types(traits)
-    fits: dict[str, dict[str, Fit]] = {}
-    for number, dtype in enumerate(types):
-        left = seconds - (time.perf_counter() - begin)
-        until = time.perf_counter() + left * (0.5 if number == 0 and len(types) > 1 else 1.0) / (
-            1 if number == 0 else len(types) - number
-        )
-        samples = []
-        report(f"kernels of {dtype}", part())
-        for sample in measured(queue, dtype, until):
-            report(f"kernels of {dtype}", part())
-            samples.append(sample)
-        fits[dtype] = fit_coefficients(samples, traits, ceilings)
-    if not any(fits.values()):
-        raise UnsupportedError(f"no kernel could be timed on {traits.name!r}")
-    path = user_file(traits)
-    models = {
-        (dtype, resolve_precision(None, dtype).name): Model(
-            f"calibrated on {traits.name}, {traits.platform} {traits.driver}",
-            date.today().isoformat(),
-            {path: fit.coefficients for path, fit in found.items()},
-        )
-        for dtype, found in fits.items()
-        if found
-    }
-    with locked(path, DATABASE):
-        save_file(calibrated_file(path, traits, ceilings, models))
-    reload_database()
-    return Calibration(path, ceilings, fits, time.perf_counter() - begin)
+class Calibrator:
+    """Measures until its time is over, and saves what it has."""
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        seconds: float,
+        report: Callable[[str, float], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._queue, self._seconds, self._report = queue, seconds, report
+        self._clock = clock or Clock()
+        self._begin = self._clock.now()
+        _check_scipy()
+        self._traits = traits_of(queue.device)
+        self._path = user_file(self._traits)
+        self._known = load_database()
+        self._ceilings: Ceilings | None = None
+        self._samples: dict[tuple[str, str], list[Sample]] = {}
+
+    def run(self) -> Calibration:
+        """Measure and save."""
+        interrupted = False
+        try:
+            self._measure_ceilings()
+            self._time_kernels()
+        except KeyboardInterrupt:
+            interrupted = True
+            if self._ceilings is None:
+                raise
+        with postponed():
+            fits = self._save()
+        seconds = self._clock.now() - self._begin
+        assert self._ceilings is not None
+        return Calibration(self._path, self._ceilings, fits, seconds, interrupted)
+
+    def _until(self, part: float) -> float:
+        return self._begin + part * self._seconds
+
+    def _tell(self, what: str) -> None:
+        self._report(what, min(1.0, (self._clock.now() - self._begin) / self._seconds))
+
+    def _measure_ceilings(self) -> None:
+        """Measure one after the other; those for which no time is left are estimated."""
+        for figures in ceilings_in_turn(self._queue, self._tell):
+            self._ceilings = completed(figures, self._traits)
+            if self._clock.now() >= self._until(_CEILINGS_UNTIL):
+                return
+
+    def _time_kernels(self) -> None:
+        kernels = kernels_in_turn(self._traits, self._with_ceilings())
+        timer = KernelTimer(self._queue)
+        measured = 0
+        until = self._until(_KERNELS_UNTIL)
+        for kernel, seconds in timed(kernels, timer.seconds, self._clock, until, self._tell):
+            measured += 1
+            if seconds is not None:
+                name = kernel.problem.dtype, kernel.problem.precision.name
+                sample = Sample(kernel.problem, kernel.config, seconds)
+                self._samples.setdefault(name, []).append(sample)
+        if measured and not self._samples:
+            raise UnsupportedError(f"no kernel could be timed on {self._traits.name!r}")
+
+    def _with_ceilings(self) -> Database:
+        """What is known before any fit: the user's file with the new ceilings, and the others."""
+        groups = self._known.groups
+        others = tuple(tuple(file for file in group if file.path != self._path) for group in groups)
+        return Database(((self._file({}),), *others))
+
+    def _file(self, models: dict[tuple[str, str], Model]) -> DatabaseFile:
+        assert self._ceilings is not None
+        return calibrated_file(self._path, self._traits, self._ceilings, models)
+
+    def _save(self) -> dict[str, dict[str, Fit]]:
+        """Fit coefficients and write them to the user's database, with the ceilings."""
+        assert self._ceilings is not None
+        traits, before = self._traits, self._with_ceilings()
+        samples = {name: list(timed) for name, timed in self._samples.items()}
+        if self._path.exists():
+            for entry in read_file(self._path).entries:
+                samples.setdefault(entry.name, []).extend(recorded(entry))
+        fits = {
+            name: fit
+            for name, times in samples.items()
+            if (fit := better_fits(times, traits, self._ceilings, before))
+        }
+        source = f"calibrated on {traits.name}, {traits.platform} {traits.driver}"
+        today = date.today().isoformat()
+        models = {
+            name: Model(source, today, {path: fit.coefficients for path, fit in of.items()})
+            for name, of in fits.items()
+        }
+        with locked(self._path, DATABASE):
+            save_file(self._file(models))
+        reload_database()
+        return {name[0]: fits[name] for name in self._samples if name in fits}
 
 
 def _check_scipy() -> None:
@@ -170,67 +265,147 @@ def _check_scipy() -> None:
         ) from error
 
 
+def recorded(entry: Entry) -> Iterator[Sample]:
+    """The times that an entry's own records state."""
+    for record in entry.own:
+        if record.gflops is not None:
+            problem = problem_of(record, *entry.name)
+            yield Sample(problem, record.config, problem.flops / (1e9 * record.gflops))
+
+
+def better_fits(
+    samples: list[Sample], traits: DeviceTraits, ceilings: Ceilings, before: Database
+) -> dict[str, Fit]:
+    """The fits that predict configurations they have not seen better than is predicted before."""
+    missed: dict[str, list[float]] = {}
+    for one in samples:
+        (expected,) = predict([one.config], one.problem, traits, before)
+        missed.setdefault(one.config.family, []).append(abs(math.log(expected / one.seconds)))
+    unseen = errors_of_unseen(samples, traits, ceilings)
+    return {
+        family: fit
+        for family, fit in fit_coefficients(samples, traits, ceilings).items()
+        if unseen[family] < _BETTER * np.mean(missed[family])
+    }
+
+
+# --------------------------------------------------------------------------------------
+# Which kernels are timed, and when it ends
+# --------------------------------------------------------------------------------------
+
+
+class Kernel(NamedTuple):
+    """What is timed: a product by a configuration."""
+
+    shape: GemmShape
+    problem: GemmProblem
+    config: Config
+
+
+def kernels_in_turn(traits: DeviceTraits, database: Database) -> Iterator[Kernel]:
+    """What is to be timed: a kernel of each type in turn, and of each of its families.
+
+    A family's are those that are predicted to be the fastest on some product. Each is timed on
+    several products before the next, so that few are built.
+    """
+    return _in_turn(_in_turn(_kernels(dtype, traits, database)) for dtype in _types(traits))
+
+
 def _types(traits: DeviceTraits) -> list[str]:
     """Element types, those that matter most first."""
-    types = ["float32", "float16"] if traits.float16 or traits.type != "cpu" else ["float32"]
-    return [*types, "float64"] if traits.float64 else types
+    has_half = traits.float16 or traits.type != "cpu"
+    return ["float32", *["float16"] * has_half, *["float64"] * traits.float64]
 
 
-def measured(queue: cl.CommandQueue, dtype: str, until: float) -> Iterator[Sample]:
-    """Times of kernels of all families on some products, until it is `until` on the clock."""
-    traits = traits_of(queue.device)
-    precision = resolve_precision(None, dtype)
-    menus = {
-        family.name: family.menu(dtype, traits, precision)
-        for family in FAMILIES.values()
-        if family.runs(dtype, precision, traits)
-    }
-    turns = {name: itertools.cycle(menu) for name, menu in menus.items() if menu}
-    blocker = None if traits.type == "cpu" else QueueBlocker(queue)
+def _in_turn(sequences: Iterable[Iterable[Item]]) -> Iterator[Item]:
+    """The first of each sequence, then the second of each that has one, and so on."""
+    left = [iter(one) for one in sequences]
+    while left:
+        for one in list(left):
+            try:
+                yield next(one)
+            except StopIteration:
+                left.remove(one)
+
+
+def _kernels(dtype: str, traits: DeviceTraits, database: Database) -> list[list[Kernel]]:
+    """What is to be timed of each family, for a type."""
+    precision = resolve_precision(None, dtype).name
+    able: dict[str, list[tuple[GemmShape, GemmProblem, list[Config]]]] = {}
     for sizes in _SHAPES:
         shape = GemmShape(*sizes)
-        problem = problem_on(shape.problem(dtype, precision.name), traits)
-        configs = [
-            config
-            for name, menu in menus.items()
-            for config in _picked(name, menu, turns, problem, traits)
-            if not family_of(config).refusal(config, problem, traits)
-        ]
-        operands = None
-        for config in configs:
-            if time.perf_counter() >= until:
-                return
-            if predict([config], problem, traits, load_database())[0] > _LONGEST:
+        problem = problem_on(shape.problem(dtype, precision), traits)
+        least: dict[str, float] = {}
+        of_family: dict[str, list[Config]] = {}
+        for one in ranking(problem, traits, database).ordered(problem):
+            config, family = one.config, one.config.family
+            if one.seconds > min(_LONGEST, _SLOWER * least.get(family, math.inf)):
                 continue
-            operands = operands or make_operands(queue, shape, dtype)
-            seconds = _seconds(operands, config, blocker)
-            if seconds is not None:
-                yield Sample(problem, config, seconds)
+            if suits(family, problem, traits) and not family_of(config).refusal(
+                config, problem, traits
+            ):
+                least.setdefault(family, one.seconds)
+                of_family.setdefault(family, []).append(config)
+        for family, configs in of_family.items():
+            able.setdefault(family, []).append((shape, problem, configs))
+    return [list(_of_family(products)) for products in able.values()]
 
 
-def _picked(
-    name: str,
-    menu: tuple[Config, ...],
-    turns: Mapping[str, Iterator[Config]],
-    problem: GemmProblem,
-    traits: DeviceTraits,
-) -> list[Config]:
-    """The kernel of a menu that is predicted to be the fastest, and the next ones in turn."""
-    if not menu:
-        return []
-    times = predict(menu, problem, traits, load_database())
-    best = menu[int(np.argmin(times))]
-    return list(dict.fromkeys([best, *itertools.islice(turns[name], _OTHERS)]))
+def _of_family(
+    products: Sequence[tuple[GemmShape, GemmProblem, Sequence[Config]]],
+) -> Iterator[Kernel]:
+    """What is to be timed, of products and the configurations that can run each, the best first."""
+    ranks = itertools.zip_longest(*(configs[:2] for _, _, configs in products))
+    best = dict.fromkeys(config for rank in ranks for config in rank if config is not None)
+    for first in range(0, len(products), _AT_ONCE):
+        for config in list(best)[:_KERNELS]:
+            for shape, problem, configs in products[first : first + _AT_ONCE]:
+                if config in configs:
+                    yield Kernel(shape, problem, config)
 
 
-def _seconds(operands: Operands, config: Config, blocker: QueueBlocker | None) -> float | None:
-    """The time of a product by a configuration; None if it cannot run, or its result is wrong."""
-    try:
-        product = operands.plan(config=config)
-        if operands.fault(product, product.product.problem.precision) is not None:
+def timed(
+    kernels: Iterable[Kernel],
+    seconds_of: Callable[[Kernel], float | None],
+    clock: Clock,
+    until: float,
+    tell: Callable[[str], None],
+) -> Iterator[tuple[Kernel, float | None]]:
+    """The kernels for which there is time until it is `until` on the clock, and their times.
+
+    None is begun that would end too late if it took as long as the longest so far, of those that
+    were built or of those that need not be.
+    """
+    built: set[tuple[str, Config]] = set()
+    longest = {True: 0.0, False: _FIRST}
+    for kernel in kernels:
+        key = kernel.problem.dtype, kernel.config
+        is_built, begin = key in built, clock.now()
+        if begin + longest[is_built] >= until:
+            continue
+        tell(f"kernels of {kernel.problem.dtype}")
+        built.add(key)
+        seconds = seconds_of(kernel)
+        longest[is_built] = max(longest[is_built], clock.now() - begin)
+        yield kernel, seconds
+
+
+class KernelTimer:
+    """Times kernels on a queue."""
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._store = OperandStore(queue, _MOST_SETS)
+        self._blocker = blocker_of(queue)
+
+    def seconds(self, kernel: Kernel) -> float | None:
+        """The time of a kernel; None if it cannot run, or its result is wrong."""
+        try:
+            operands = self._store.get(kernel.shape, kernel.problem.dtype)
+            product = operands.plan(config=kernel.config)
+            if operands.fault(product, kernel.problem.precision) is not None:
+                return None
+            bench = Bench(_PACE)
+            bench.add(plan_contender("kernel", operands, product, self._blocker))
+            return min(bench.run()["kernel"].samples)
+        except (PyclgemmError, cl.Error, MemoryError):
             return None
-        bench = Bench(_PACE)
-        bench.add(plan_contender("kernel", operands, product, blocker))
-        return min(bench.run()["kernel"].samples)
-    except PyclgemmError:
-        return None

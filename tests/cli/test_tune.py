@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.selection.database import read_file
-from pyclgemm.tuning import tuner
+from pyclgemm.device.discovery import choose_device
+from pyclgemm.measure.bench import PACES, Pace
+from pyclgemm.selection.database import load_database, read_file
+from pyclgemm.selection.model import predict
+from pyclgemm.tuning import calibrate, tuner
 from tests.support.databases import document
 from tests.support.system import output_of, tree_first, wait_until
 
@@ -85,6 +89,32 @@ def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_pa
     output_of("tune", "--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
     assert read_file(path).match.level == "architecture"
     assert not list(home.rglob("databases/*.json"))
+
+
+def thrice_as_predicted(kernel):
+    traits = choose_device(None).traits
+    return 3 * float(predict([kernel.config], kernel.problem, traits, load_database())[0])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timer", "words"),
+    [
+        ("1", None, "Done in"),
+        ("30", Mock(side_effect=KeyboardInterrupt), "Interrupted after"),
+        ("30", lambda queue: Mock(seconds=thrice_as_predicted), "median error"),
+    ],
+)
+def test_calibration_says_what_it_kept(home, traits, monkeypatch, seconds, timer, words):
+    monkeypatch.setitem(PACES, "ceilings", (Pace(1e-4, 0.0, 1),) * 2)
+    if timer:
+        monkeypatch.setattr(calibrate, "KernelTimer", timer)
+    output = output_of("calibrate", "--device", traits.platform, "--seconds", seconds)
+    (path,) = home.rglob("databases/*.json")
+    assert f"saved in {path}" in output.replace("\n", "")
+    assert words in output
+    assert read_file(path).ceilings
+    # The next one finds the ceilings.
+    assert bool(list(home.rglob("ceilings/*.json"))) == (seconds == "30")
 
 
 # -------------------------------------------------------------------------- as a process

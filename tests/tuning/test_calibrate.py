@@ -1,0 +1,265 @@
+"""Calibration: which kernels are timed, when it ends, and what it keeps."""
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pyclgemm
+from pyclgemm.device.ceilings import typical_ceilings
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.errors import ArgumentError, UnsupportedError
+from pyclgemm.families.cost import Coefficients
+from pyclgemm.families.family import Role
+from pyclgemm.families.registry import FAMILIES, family_of
+from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.selection.database import Database, load_database, read_file, reload_database
+from pyclgemm.selection.model import knowledge, predict, standing
+from pyclgemm.selection.records import Model
+from pyclgemm.selection.saving import save_records, user_file
+from pyclgemm.tuning import calibrate
+from pyclgemm.tuning.calibrate import Calibrator, kernels_in_turn, timed
+from tests.support.bench_fakes import FakeTime
+from tests.support.checks import raises
+from tests.support.databases import FLOAT32
+from tests.support.facts import recorded
+
+pytest.importorskip("scipy")
+
+
+# ------------------------------------------------------------- which kernels, in what order
+
+
+@pytest.mark.parametrize("name", ["sm_61", "sm_80", "sm_90", "gfx1100", "x86-64-v3"])
+def test_types_and_families_take_turns(name):
+    traits = typical_traits(name)
+    kernels = list(kernels_in_turn(traits, load_database()))
+    types = {"float32", "float64"} | ({"float16"} if traits.type == "gpu" else set())
+    assert {one.problem.dtype for one in kernels} == types
+    last = {dtype: max(i for i, k in enumerate(kernels) if k.problem.dtype == dtype)
+            for dtype in types}  # fmt: skip
+    for end in range(min(last.values())):
+        counts = Counter(one.problem.dtype for one in kernels[: end + 1])
+        assert max(counts.values()) - min(counts[dtype] for dtype in types) <= 1
+    for dtype in types:
+        families = [one.config.family for one in kernels if one.problem.dtype == dtype]
+        number = len(set(families))
+        assert set(families[:number]) == set(families)
+        if dtype == "float16" and name in ("sm_80", "sm_90"):
+            assert "matrix" in families
+        if dtype == "float16" and name == "sm_90":
+            assert "wgmma" in families
+
+
+@pytest.mark.parametrize("name", ["sm_90", "gfx1030", "x86-64-v3"])
+def test_few_kernels_are_built_for_many_times_and_all_can_run(name):
+    traits = typical_traits(name)
+    kernels = list(kernels_in_turn(traits, load_database()))
+    assert len(set(kernels)) == len(kernels)
+    for (dtype, family), own in itertools.groupby(
+        sorted(kernels, key=lambda one: (one.problem.dtype, one.config.family)),
+        key=lambda one: (one.problem.dtype, one.config.family),
+    ):
+        own = list(own)
+        configs = {one.config for one in own}
+        assert 1 <= len(configs) <= 6, (dtype, family)
+        assert len(own) >= min(8, 2 * len(configs))
+        for one in own:
+            assert not family_of(one.config).refusal(one.config, one.problem, traits)
+
+
+# ------------------------------------------------------------- when it ends
+
+
+def run_until(until, build, each, kernels=None, first=0.0):
+    """Which of some kernels are timed where building takes `build` seconds, and when it ended."""
+    time, built = FakeTime(), set()
+    time.seconds = first
+    kernels = kernels or list(kernels_in_turn(typical_traits("sm_80"), load_database()))
+
+    def seconds_of(kernel):
+        key = kernel.problem.dtype, kernel.config
+        time.seconds += each if key in built else build
+        built.add(key)
+        return 1e-3
+
+    done = [one for one, _ in timed(kernels, seconds_of, time.clock(), until, lambda what: None)]
+    return done, time.seconds
+
+
+@pytest.mark.parametrize("build", [0.1, 0.4, 3.0])
+@pytest.mark.parametrize("until", [2.0, 8.0, 18.0])
+def test_slow_builds_do_not_overrun_the_time(build, until):
+    done, end = run_until(until, build, 0.05)
+    # Nobody can tell how long the first build takes.
+    assert end <= max(until, build)
+    assert len(done) >= min(until / build, 3)
+
+
+def test_kernels_that_are_built_use_what_time_is_left():
+    done, end = run_until(8.0, 3.0, 0.1)
+    assert len({(one.problem.dtype, one.config) for one in done}) == 2
+    assert len(done) > 4
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3])
+def test_nothing_is_begun_for_which_there_is_no_time(left):
+    assert run_until(5.0, 0.1, 0.1, first=5.0 - left) == ([], 5.0 - left)
+
+
+# ------------------------------------------------------------- what it keeps
+
+
+def truth(kernel, traits):
+    """Twice what is assumed of a device of which nothing is known."""
+    return 2 * float(predict([kernel.config], kernel.problem, traits, Database(()))[0])
+
+
+@pytest.fixture
+def run(home, queue, traits, monkeypatch):
+    """A calibration whose measurements are made up, and pass on a clock of their own."""
+    typical, time = typical_ceilings(traits), FakeTime()
+    figures = [
+        {"arithmetic": {"float32": 0.5 * typical.arithmetic["float32"]}},
+        {"global_memory": 0.7 * typical.global_memory, "date": "2026-11-23"},
+        {"launch_seconds": 7e-6},
+    ]
+
+    def in_turn(queue, report):
+        for number in range(len(figures)):
+            report("a ceiling")
+            time.seconds += 1.0
+            yield {name: value for one in figures[: number + 1] for name, value in one.items()}
+
+    def calibrated(budget, *, stop=0, each=0.2, seconds_of=truth):
+        told = []
+
+        def tell(what, part):
+            told.append(what)
+            assert 0 <= part <= 1
+            if len(told) == stop:
+                raise KeyboardInterrupt
+
+        def seconds(kernel):
+            time.seconds += each
+            return seconds_of(kernel, traits)
+
+        timer = SimpleNamespace(seconds=seconds)
+        monkeypatch.setattr(calibrate, "ceilings_in_turn", in_turn)
+        monkeypatch.setattr(calibrate, "KernelTimer", lambda queue: timer)
+        time.seconds = 0.0
+        found = Calibrator(queue, budget, tell, time.clock()).run()
+        assert found.seconds == time.seconds <= budget
+        assert found.path == user_file(traits)
+        return found, told
+
+    return calibrated
+
+
+def missed(traits, database):
+    """How far predictions are from the truth, by type: the mean of the logarithm."""
+    found = {}
+    for one in kernels_in_turn(traits, database):
+        (expected,) = predict([one.config], one.problem, traits, database)
+        found.setdefault(one.problem.dtype, []).append(np.log(expected / truth(one, traits)))
+    return {dtype: np.mean(np.abs(logarithms)) for dtype, logarithms in found.items()}
+
+
+def test_predictions_follow_what_was_measured_of_every_type(run, traits):
+    before = missed(traits, load_database())
+    found, _ = run(60.0)
+    after = missed(traits, load_database())  # which `run` has loaded again
+    file = read_file(found.path)
+    assert file.ceilings == found.ceilings
+    assert found.ceilings.launch_seconds == 7e-6 and not found.interrupted
+    assert found.fits.keys() == after.keys()
+    assert {entry.dtype for entry in file.entries} == after.keys()
+    for dtype, wrong in after.items():
+        assert wrong < 0.6 * before[dtype] and wrong < 0.35, (before, after)
+
+
+@pytest.mark.parametrize("budget", [1.0, 2.0])
+def test_a_small_budget_keeps_the_ceilings_for_every_type(run, traits, budget):
+    found, told = run(budget)
+    assert told.count("a ceiling") == 1 and found.fits == {}
+    file = read_file(found.path)
+    assert file.ceilings == found.ceilings and file.entries == ()
+    for name in (FLOAT32, ("float64", "F64_F64_F64"), ("int8", "I8_I8_I32")):
+        assert knowledge(load_database(), traits, *name).ceilings == found.ceilings
+    # What there was no time for is estimated.
+    assert found.ceilings.launch_seconds == typical_ceilings(traits).launch_seconds
+    assert standing(load_database(), traits) in ("calibrated", "measured")
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5, 40])
+def test_ctrl_c_keeps_what_was_measured(run, stop):
+    found, told = run(60.0, stop=stop)
+    assert len(told) == stop and found.interrupted
+    file = read_file(found.path)
+    assert file.ceilings == found.ceilings
+    assert bool(file.entries) == bool(found.fits) == (stop == 40)
+
+
+def test_ctrl_c_before_anything_was_measured_is_passed_on(run, traits):
+    with pytest.raises(KeyboardInterrupt):
+        run(60.0, stop=1)
+    assert not user_file(traits).exists()
+
+
+def test_no_kernel_works(run):
+    with pytest.raises(UnsupportedError, match="no kernel could be timed"):
+        run(60.0, seconds_of=lambda kernel, traits: None)
+
+
+def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run, traits):
+    """Every other kernel of a type is slower than predicted, and the others are faster."""
+    known, numbers = load_database(), {}
+
+    def seconds_of(kernel, traits):
+        of_type = numbers.setdefault(kernel.problem.dtype, {})
+        number = of_type.setdefault(kernel.config, len(of_type))
+        (expected,) = predict([kernel.config], kernel.problem, traits, known)
+        return float(expected) * (4.0 if number % 2 else 0.25)
+
+    found, _ = run(60.0, seconds_of=seconds_of)
+    assert found.fits == {}
+    assert read_file(found.path).ceilings == found.ceilings
+
+
+def test_what_the_tuner_found_stays(run, traits):
+    """Records in any case, and models that are about the same ceilings."""
+    path, (family, config) = user_file(traits), next(iter(menus(traits).items()))
+    known = recorded("512x512x512", config, 50.0)
+    model = Model("tuned", "2026-01-01", {family: Coefficients(tile=3e-6)})
+    name = "complex64", "F32_F32_F32"
+    save_records(path, traits, name, [known], model=model)
+    reload_database()
+    for is_about_them in (False, True):
+        found, _ = run(60.0)
+        entry = next(one for one in read_file(path).entries if one.name == name)
+        assert entry.own == (known,)
+        assert (entry.fitted is not None) == is_about_them
+        save_records(path, traits, name, [known], model=model)
+        reload_database()
+    assert read_file(path).source.text.startswith("tuned on")
+
+
+def menus(traits):
+    precision = resolve_precision(None, "complex64")
+    return {
+        name: menu[0]
+        for name, family in FAMILIES.items()
+        if family.runs("complex64", precision, traits)
+        and (menu := family.menu("complex64", traits, precision))
+        and family.role is Role.ANY
+    }
+
+
+@pytest.mark.parametrize(
+    "seconds", [0.5, 0, -1, 4000, float("nan"), float("inf"), "20", None, True]
+)
+def test_seconds_that_are_refused(queue, seconds):
+    with raises(ArgumentError, "seconds", repr(seconds), "wanted"):
+        pyclgemm.calibrate(queue, seconds)
