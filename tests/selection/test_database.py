@@ -61,91 +61,73 @@ def first_source(*types):
 # -------------------------------------------------------------------------- malformed files
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (document(schema=2), r"\$\.schema is 2: 1 was expected"),
-        ([], r"\$ is \[\]: \[\] is not of type 'object'"),
-        (document(match={"level": "galaxy", "type": "cpu"}),
-         r"\$\.match\.level is 'galaxy': 'galaxy' is not one of \['device', 'architecture'"),
-        (document(match={"level": "device", "type": "cpu"}),
-         r"\$\.match is .*'device' is a required property"),
-        (document(match={"level": "vendor", "type": "gpu"}), "'vendor' is a required property"),
-        (document(match={"level": "architecture", "type": "gpu"}),
-         "'architecture' is a required property"),
-        (document(comment="mine"), r"\('comment' was unexpected\)"),
-        (document(source={"kind": "default", "text": "x" * 2001}), r"source\.text is 'xxx.*\.\.\."),
-        (with_entry(dtype="float8"), r"\$\.entries\[0\]\.dtype is 'float8': 'float8' is not one"),
-        (with_entry(precision="F32"), r"\$\.entries\[0\]\.precision is 'F32': 'F32' is not one of"),
-        (with_entry(indirect_from={"mnk": 10**31}),
-         r"indirect_from\.mnk is 1000.*greater than the maximum of 1000"),
-        (with_entry(records=[7]), r"\$\.entries\[0\]\.records\[0\] is 7: an object"),
-    ],
-)  # fmt: skip
-def test_a_malformed_file_is_refused_by_name_place_and_value(mine, content, message):
-    path = mine(content)
-    with pytest.raises(DatabaseError, match=message) as caught:
-        read_file(path)
-    assert str(path) in str(caught.value)
+#: Files, as text or as JSON reads them, and records, and why each is refused.
+FILES = [
+    (document(schema=2), r"\$\.schema is 2: 1 was expected"),
+    ([], r"\$ is \[\]: \[\] is not of type 'object'"),
+    (document(match={"level": "galaxy", "type": "cpu"}),
+     r"\$\.match\.level is 'galaxy': 'galaxy' is not one of \['device', 'architecture'"),
+    (document(match={"level": "device", "type": "cpu"}),
+     r"\$\.match is .*'device' is a required property"),
+    (document(match={"level": "vendor", "type": "gpu"}), "'vendor' is a required property"),
+    (document(match={"level": "architecture", "type": "gpu"}),
+     "'architecture' is a required property"),
+    (document(comment="mine"), r"\('comment' was unexpected\)"),
+    (document(source={"kind": "default", "text": "x" * 2001}), r"source\.text is 'xxx.*\.\.\."),
+    (with_entry(dtype="float8"), r"\$\.entries\[0\]\.dtype is 'float8': 'float8' is not one"),
+    (with_entry(precision="F32"), r"\$\.entries\[0\]\.precision is 'F32': 'F32' is not one of"),
+    (with_entry(indirect_from={"mnk": 10**31}),
+     r"indirect_from\.mnk is 1000.*greater than the maximum of 1000"),
+    (with_entry(records=[7]), r"\$\.entries\[0\]\.records\[0\] is 7: an object"),
+    ("[" * 500 + "]" * 500, "nested more than 32 deep"),
+    ('{"schema":' * 100_000, "nested more than 32 deep"),
+    (document({"gflops": float("nan")}), "NaN is no number of JSON"),
+    (document({"gflops": float("inf")}), "Infinity is no number of JSON"),
+    (json.dumps(document({"gflops": 1e308})).replace("1e+308", "1e309"), "1e309 is too large"),
+    (json.dumps(document())[:-1] + ', "schema": 1}', "has the key 'schema' twice"),
+    (document(source={"kind": "default", "text": "\ud800"}), "surrogates"),
+    ("[" + "1" * 5000 + "]", "4300 digits"),
+    ("\xff", "is not JSON in UTF-8"),
+    ("{'schema': 1}", "is not JSON.*line 1 column 2"),
+    (" " * MOST_BYTES + json.dumps(document()), f"more than {MOST_BYTES} bytes"),
+]  # fmt: skip
+RECORDS = [
+    ({"shape": [1, 2]}, r"\.shape is \[1, 2\]: a list of m, n and k, each"),
+    ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
+    ({"shape": [1e308, 1, 1]}, r"\.shape is \[1e\+308, 1, 1\]: .* an integer"),
+    ({"shape": [10**11, 1, 1]}, r"\.shape is \[100000000000, 1, 1\]"),
+    ({"shape": "abc"}, r"\.shape is 'abc': a list of m, n and k"),
+    ({"layout": "CN"}, r"\.layout is 'CN': one of NN, NT, TN, TT"),
+    ({"layout": ["NN"]}, r"\.layout is \['NN'\]: one of NN"),
+    ({"alignment": 3}, r"\.alignment is 3: one of 1, 2, 4, 8, 16"),
+    ({"alignment": True}, r"\.alignment is True: one of 1, 2"),
+    ({"batch": 1}, r"\.batch is 1: an integer of 2 to 1000000000"),
+    ({"batch": "all"}, r"\.batch is 'all': an integer of 2"),
+    ({"gflops": 0}, r"\.gflops is 0: a number of 1e-12 to 1e\+09"),
+    ({"gflops": 1e308}, r"\.gflops is 1e\+308: a number"),
+    ({"gflops": None}, r"\.gflops is None: a number"),
+    ({"speed": 1}, r" has 'speed': known are path, shape, config, layout"),
+    ({"path": "fast"}, r"\.path is 'fast': one of indirect, direct"),
+    ({"path": ["cpu"]}, r"\.path is \['cpu'\]: one of indirect, direct"),
+    ({"config": []}, r"\.config is \[\]: an object with parameters"),
+    ({"config": TILE.as_dict() | {"KC": 2**30}},
+     r"\.config.*KC must be an integer of 1 to 4096: KC is 1073741824"),
+    ({"config": {"MR": 6}}, r"\.config: CpuConfig lacks a parameter"),
+    ({"config": TILE.as_dict() | {"NR": 9}},
+     r"\.config is MR=4 NR=9 KC=256 VW=4 .*: NR must be a multiple of VW: NR is 9, VW is 4"),
+]  # fmt: skip
+REFUSED = FILES + [
+    (document(changes), rf"\$\.entries\[0\]\.records\[0\]{words}") for changes, words in RECORDS
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"shape": [1, 2]}, r"\.shape is \[1, 2\]: a list of m, n and k, each"),
-        ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
-        ({"shape": [1e308, 1, 1]}, r"\.shape is \[1e\+308, 1, 1\]: .* an integer"),
-        ({"shape": [10**11, 1, 1]}, r"\.shape is \[100000000000, 1, 1\]"),
-        ({"shape": "abc"}, r"\.shape is 'abc': a list of m, n and k"),
-        ({"layout": "CN"}, r"\.layout is 'CN': one of NN, NT, TN, TT"),
-        ({"layout": ["NN"]}, r"\.layout is \['NN'\]: one of NN"),
-        ({"alignment": 3}, r"\.alignment is 3: one of 1, 2, 4, 8, 16"),
-        ({"alignment": True}, r"\.alignment is True: one of 1, 2"),
-        ({"batch": 1}, r"\.batch is 1: an integer of 2 to 1000000000"),
-        ({"batch": "all"}, r"\.batch is 'all': an integer of 2"),
-        ({"gflops": 0}, r"\.gflops is 0: a number of 1e-12 to 1e\+09"),
-        ({"gflops": 1e308}, r"\.gflops is 1e\+308: a number"),
-        ({"gflops": None}, r"\.gflops is None: a number"),
-        ({"speed": 1}, r" has 'speed': known are path, shape, config, layout"),
-        ({"path": "fast"}, r"\.path is 'fast': one of indirect, direct"),
-        ({"path": ["cpu"]}, r"\.path is \['cpu'\]: one of indirect, direct"),
-        ({"config": []}, r"\.config is \[\]: an object with parameters"),
-        ({"config": TILE.as_dict() | {"KC": 2**30}},
-         r"\.config.*KC must be an integer of 1 to 4096: KC is 1073741824"),
-        ({"config": {"MR": 6}}, r"\.config: CpuConfig lacks a parameter"),
-        ({"config": TILE.as_dict() | {"NR": 9}},
-         r"\.config is MR=4 NR=9 KC=256 VW=4 .*: NR must be a multiple of VW: NR is 9, VW is 4"),
-    ],
-)  # fmt: skip
-def test_a_malformed_record_is_refused_by_name_place_and_value(mine, changes, message):
-    path = mine(document(changes))
-    with pytest.raises(DatabaseError, match=rf"\$\.entries\[0\]\.records\[0\]{message}") as caught:
-        read_file(path)
-    assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[" * 500 + "]" * 500, "nested more than 32 deep"),
-        ('{"schema":' * 100_000, "nested more than 32 deep"),
-        (json.dumps(document({"gflops": float("nan")})), "NaN is no number of JSON"),
-        (json.dumps(document({"gflops": float("inf")})), "Infinity is no number of JSON"),
-        (json.dumps(document({"gflops": 1e308})).replace("1e+308", "1e309"), "1e309 is too large"),
-        (json.dumps(document())[:-1] + ', "schema": 1}', "has the key 'schema' twice"),
-        (json.dumps(document(source={"kind": "default", "text": "\ud800"})), "surrogates"),
-        ("[" + "1" * 5000 + "]", "4300 digits"),
-        ("\xff", "is not JSON in UTF-8"),
-        ("{'schema': 1}", "is not JSON.*line 1 column 2"),
-        (" " * MOST_BYTES + json.dumps(document()), f"more than {MOST_BYTES} bytes"),
-    ],
-    ids=range(11),
-)
-def test_a_file_of_wild_json_is_refused(tmp_path, text, message):
+@pytest.mark.parametrize(("content", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, message):
     path = tmp_path / "mine.json"
+    text = content if isinstance(content, str) else json.dumps(content)
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(DatabaseError, match=message) as caught:
-        open_file(path)
+        read_file(path)
     assert str(path) in str(caught.value)
 
 
