@@ -10,9 +10,9 @@ import pyclgemm  # first: it makes runtimes that came as Python packages visible
 
 # isort: split
 import pyopencl as cl
-import pyopencl.array as cl_array
 
 from pyclgemm.errors import ConfigError, UnsupportedError
+from tests.support.arrays import fetched
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.reference import assert_transformed, fault_of
 
@@ -187,7 +187,7 @@ class Call:
     def check(self, view, outs, got):
         """Hold a result against the reference; the result."""
         if not outs:
-            values = host_values(got, self.queue)
+            values = fetched(got)
         elif self._entry == "sequence":
             values = self._members(outs, got)
         else:
@@ -255,13 +255,6 @@ class TransformCall(Call):
     def _hold(self, view, values):
         given = self._sets[view].values
         assert_transformed(values, given["tensors"], given["matrix"], self.case["level"])
-
-
-def host_values(got, queue):
-    """An array, or a sequence of arrays, on the host."""
-    if isinstance(got, (list, tuple)):
-        return np.stack([host_values(one, queue) for one in got])
-    return got.get(queue) if isinstance(got, cl_array.Array) else got
 
 
 def made_call(queue, case, views=2):

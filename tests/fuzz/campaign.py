@@ -48,7 +48,8 @@ def load(where: str) -> Any:
 def simpler(case: Case, plain: Case, lists: Any = ()) -> Iterator[Case]:
     """The case with one item of a list alone or left out, or nearer to a plain one in one respect.
 
-    `plain` has what may change: dictionaries are gone into, and numbers become less by steps.
+    `plain` has what may change: dictionaries are gone into, numbers become less by steps, and of a
+    tuple's values the first ones are the plainest.
     """
     for name in lists:
         items = case[name]
@@ -59,7 +60,9 @@ def simpler(case: Case, plain: Case, lists: Any = ()) -> Iterator[Case]:
     for name, wanted in plain.items():
         value = case[name]
         changed = [wanted]
-        if isinstance(wanted, dict) and isinstance(value, dict):
+        if isinstance(wanted, tuple):
+            changed = list(wanted[: wanted.index(value)] if value in wanted else wanted)
+        elif isinstance(wanted, dict) and isinstance(value, dict):
             changed += simpler(value, wanted)
         elif type(wanted) is type(value) is int and value > wanted:
             changed += [(value + wanted) // 2, value - 1]

@@ -128,7 +128,7 @@ class Faults:
             yield case | {"count": half}
             later = case["first"] + half * case["stride"]
             yield case | {"count": case["count"] - half, "first": later}
-        yield from simpler(case, {"order": "in", "finish": True, "call": "gemm"})
+        yield from simpler(case, {"order": "in", "finish": True, "call": ("gemm", "gemm_c")})
 
 
 class _Stage:

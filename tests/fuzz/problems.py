@@ -26,8 +26,8 @@ _PLAIN_TRANSFORM = {
 }  # fmt: skip
 _PLAIN_PRODUCT = {
     "queue": [], "entry": "gemm", "buffers": 1, "activation": None, "bias": 0, "alpha": 1.0,
-    "beta": 1.0, "values": "integers", "gaps": [0] * 4, "precision": None, "batch": 1, "m": 1,
-    "n": 1, "k": 1,
+    "beta": 1.0, "values": ("integers", "uniform"), "gaps": [0] * 4, "precision": None, "batch": 1,
+    "m": 1, "n": 1, "k": 1,
 }  # fmt: skip
 
 _LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")

@@ -75,7 +75,9 @@ class Threads:
 
     def smaller(self, case):
         """One device, one call, one kind of queue, fewer threads."""
-        plain = {"new_context": False, "order": "in", "queues": "shared", "threads": 2}
+        plain = {
+            "new_context": False, "order": ("in", "out"), "queues": ("shared", "own"), "threads": 2,
+        }  # fmt: skip
         return simpler(case, plain, lists=("devices", "calls"))
 
 
