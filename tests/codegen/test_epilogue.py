@@ -3,8 +3,6 @@
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pyclgemm
 from tests.support.buffers import COLUMN, ROW, STRIDED, guarded_matrix, guarded_vector
@@ -35,11 +33,6 @@ def test_every_activation(queue, activation, bias, out):
 def test_every_type(queue, require, dtype, activation, precision):
     require(dtype, precision)
     check_gemm(queue, SIZES, dtype, bias=True, activation=activation, precision=precision)
-
-
-@given(sizes=st.tuples(*[st.integers(1, 80)] * 3), seed=st.integers(0, 2**32 - 1))
-def test_any_size_with_epilogue(queue, sizes, seed):
-    check_gemm(queue, sizes, bias=True, activation="relu", seed=seed)
 
 
 def _through(queue, row, activation):

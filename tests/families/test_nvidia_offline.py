@@ -9,9 +9,11 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.mra.choice import choose_transform
+from pyclgemm.mra.codegen import generate_fused
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import nvidia_compile
-from tests.support.facts import product_of
+from tests.support.facts import product_of, transform_of
 from tests.support.typical_configs import DIRECT, INDIRECT
 
 H100 = typical_traits("sm_90")
@@ -44,63 +46,46 @@ NONE |= {"trans_a": "T", "trans_b": "T"}
 
 #: Configurations, element types, what a product is beside 4096 x 4096 x 4096.
 CASES = [
-    (WGMMA, "float16", WHOLE),
-    (WGMMA, "float16", ADDED),
-    (WGMMA, "float16", WHOLE | {"result_dtype": "float32"}),
+    *((WGMMA, "float16", options)
+      for options in (WHOLE, ADDED, WHOLE | {"result_dtype": "float32"}, ALONG_K, WHOLE | ODD)),
     (WGMMA, "bfloat16", ADDED | {"activation": "silu"}),
-    (WGMMA, "float16", ALONG_K),
-    (WGMMA, "float16", WHOLE | ODD),
     (warpgroups(192, 128, 3, 4), "float16", WHOLE),
     (replace(WGMMA, STAGES=3, FILL=1), "float16", WHOLE),
     (warpgroups(64, 64, 1, 8, TMA=0), "float16", WHOLE),
     (warpgroups(192, 128, 3, 4, FILL=1, TMA=0), "float16", WHOLE | ODD | {"batch": 4}),
     (replace(WGMMA, TMA=0), "float16", WHOLE | ALONG_K),
-    (WGMMA, "int8", {"bias": True}),
-    (WGMMA, "float32", WHOLE | TF32),
-    (NARROW, "float16", WHOLE),
-    (NARROW, "float16", ADDED),
-    (NARROW, "float16", ALONG_K),
-    (replace(NARROW, FILL=1), "float16", WHOLE),
-    (replace(WGMMA, NWG=96), "bfloat16", WHOLE),
-    (NARROW, "int8", {"bias": True}),
-    (NARROW, "float32", WHOLE | TF32),
-    (replace(NARROW, PROMOTE=2), "float32", WHOLE | SIX),
-    (SPLIT, "float32", WHOLE | SIX),
-    (MMA, "float16", WHOLE),
-    (AHEAD, "float16", WHOLE),
-    (AHEAD, "float16", ALONG_K | {"n": 4104}),
-    (AHEAD, "float16", WHOLE | HALVES),
-    (AHEAD, "float16", WHOLE | ODD),
+    *((NARROW, "float16", options) for options in (WHOLE, ADDED, ALONG_K)),
+    (replace(NARROW, FILL=1), "float16", WHOLE), (replace(WGMMA, NWG=96), "bfloat16", WHOLE),
+    *((config, dtype, options) for config in (WGMMA, NARROW)
+      for dtype, options in (("int8", {"bias": True}), ("float32", WHOLE | TF32))),
+    *((config, "float32", WHOLE | SIX) for config in (replace(NARROW, PROMOTE=2), SPLIT)),
+    *((AHEAD, "float16", options)
+      for options in (WHOLE, ALONG_K | {"n": 4104}, WHOLE | HALVES, WHOLE | ODD,
+                      ADDED | {"activation": "relu"})),
     (AHEAD, "bfloat16", ADDED | ALONG_K),
-    (AHEAD, "float16", ADDED | {"activation": "relu"}),
     (replace(MMA, STAGES=2, FRAGMENTS=2), "float32", WHOLE | TF32),
     (replace(MMA, SUBGROUPS_N=4, STAGES=2), "float32", WHOLE | SIX),
-    (SLICES, "float16", WHOLE),
-    (replace(AHEAD, FILL=1), "float16", WHOLE),
+    *((config, "float16", WHOLE) for config in (MMA, SLICES, replace(AHEAD, FILL=1))),
     (replace(MMA, FILL=2), "float16", HALVES),
-    (replace(DOUBLE, FILL=1), "float64", WHOLE),
-    (replace(UNALIGNED, FILL=2), "float32", TF32 | UNEVEN),
-    (replace(DOUBLE, NWG=64, FILL=1), "complex128", {}),
+    *((replace(DOUBLE, **changes), "float64", WHOLE)
+      for changes in ({}, {"FRAGMENTS": 2}, {"FILL": 1})),
     (UNALIGNED, "float16", UNEVEN),
-    (UNALIGNED, "float32", TF32 | UNEVEN),
+    *((replace(UNALIGNED, FILL=fill), "float32", TF32 | UNEVEN) for fill in (0, 2)),
+    (replace(DOUBLE, NWG=64, FILL=1), "complex128", {}),
+    (replace(DOUBLE, NWG=64), "complex128", ADDED),
+    (replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2), "complex128", ADDED),
     (STREAMED, "float32", {"m": 1}),
     (GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), "float16", {"m": 8}),
     (UNIT_ROWS, "float16", WHOLE | {"m": 8}),
     (replace(UNIT_ROWS, MR=32), "bfloat16", ALONG_K | {"m": 32}),
-    (replace(DOUBLE, NWG=64), "complex128", ADDED),
-    (replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2), "complex128", ADDED),
-    (DOUBLE, "float64", WHOLE),
-    (replace(DOUBLE, FRAGMENTS=2), "float64", WHOLE),
-    (warpgroups(128, 128, 2, 4), "float16", NONE),
-    (MMA, "float16", NONE),
-    (UNIT_ROWS, "float16", NONE),
-    (replace(INDIRECT, ASYNC=1, STAGES=3), "float32", NONE),
+    *((config, "float16", NONE) for config in (warpgroups(128, 128, 2, 4), MMA, UNIT_ROWS)),
+    *((config, "float32", NONE)
+      for config in (replace(INDIRECT, ASYNC=1, STAGES=3), replace(STREAMED, MR=2, WGS=64))),
+    (SmallConfig(MWI=4, NWI=4, WGS=128), "float16", NONE | {"batch": 2}),
     # Copies of 4, 8 and 16 bytes, and shuffles of several words.
     *((replace(DIRECT, ASYNC=1, STAGES=2, VWMD=width, VWND=width), "float32", UNEVEN)
       for width in (1, 2, 4)),
     (replace(INDIRECT, SHUFFLE=1, LANES_N=4), "float64", {}),
-    (replace(STREAMED, MR=2, WGS=64), "float32", NONE),
-    (SmallConfig(MWI=4, NWI=4, WGS=128), "float16", NONE | {"batch": 2}),
 ]  # fmt: skip
 
 
@@ -120,3 +105,15 @@ def test_no_register_is_spilled_and_no_instruction_waits(config, dtype, options,
     if isinstance(config, WgmmaConfig):
         assert assembled.local_bytes <= local_bytes(config, 4)
         assert assembled.local_bytes <= H100.local_memory_bytes
+
+
+@pytest.mark.parametrize(("k", "dtype"), [(8, "float64"), (16, "float64"), (16, "float32")])
+def test_of_transforms_two_groups_at_least_run_side_by_side(k, dtype, tmp_path):
+    if missing := nvidia_compile.missing():
+        pytest.skip(missing)
+    described = transform_of(k, dtype)
+    source = generate_fused(described, choose_transform(described, H100), H100)
+    assembled = nvidia_compile.assemble(source, tmp_path)
+    assert assembled.spilled == 0
+    assert 2 * assembled.registers * source.local_size[0] <= 64 * 1024
+    assert 2 * assembled.local_bytes <= H100.local_memory_bytes

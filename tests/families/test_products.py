@@ -168,7 +168,7 @@ def test_half_arithmetic(queue, traits, require, config, options):
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
 def test_any_size(queue, config, sizes, seed):
-    check_gemm(queue, sizes, config=config, seed=seed)
+    check_gemm(queue, sizes, config=config, seed=seed, bias=True, activation="relu")
 
 
 # ------------------------------------------------------------------ what only the CPU family does

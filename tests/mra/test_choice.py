@@ -11,22 +11,16 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
 from pyclgemm.mra import choice as mra
 from pyclgemm.mra import fused
-from pyclgemm.mra.choice import TensorStack, Transform, TransformChoice, choose_transform
+from pyclgemm.mra.choice import TensorStack, TransformChoice, choose_transform
 from pyclgemm.mra.codegen import generate_fused
 from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig
-from pyclgemm.problem.matrix import Matrix
-from tests.support.facts import cpu, gpu
+from tests.support.facts import cpu, gpu, transform_of
 
 H100 = typical_traits("sm_90")
 ARCHITECTURES = (
     "sm_70", "sm_80", "sm_90", "gfx1100", "gfx90a", "gfx942", "x86-64-v2", "x86-64-v4",
     "apple_gpu", "arm_gpu",
 )  # fmt: skip
-
-
-def problem(k, dtype="float64", count=2048):
-    stack = mra.contiguous_stack(count, k)
-    return Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -36,13 +30,13 @@ def test_something_runs_everywhere_and_local_memory_holds_it(architecture, dtype
     for k in range(1, 33):
         if dtype == "float64" and not traits.float64:
             with pytest.raises(UnsupportedError, match="float64"):
-                choose_transform(problem(k, dtype), traits)
+                choose_transform(transform_of(k, dtype), traits)
             continue
-        choice = choose_transform(problem(k, dtype), traits)
+        choice = choose_transform(transform_of(k, dtype), traits)
         assert choice.level in ("L4", "L5")
         if choice.config is None:
             continue
-        source = generate_fused(problem(k, dtype), choice, traits)
+        source = generate_fused(transform_of(k, dtype), choice, traits)
         assert math.prod(source.local_size) <= traits.max_work_group_size
         assert local_bytes(source.text, dtype) <= traits.local_memory_bytes
         assert choice.config.PARTS == 1 or choice.config.TENSORS == 1
@@ -58,45 +52,42 @@ def local_bytes(text, dtype):
 
 
 @pytest.mark.parametrize(
-    ("traits", "dtype"),
+    ("traits", "dtype", "has_units"),
     [
-        (typical_traits("gfx1100"), "float64"), (gpu(), "float32"),
-        (typical_traits("sm_70"), "float64"), (cpu(), "float64"),
+        *((typical_traits(name), "float64", True)
+          for name in ("sm_80", "sm_90", "gfx90a", "gfx942")),
+        *((typical_traits(name), "float64", False) for name in ("sm_70", "gfx1100")),
+        (gpu(), "float32", False), (cpu(), "float64", False),
     ],
 )  # fmt: skip
-def test_l4_is_l3_without_units(traits, dtype):
-    choice = choose_transform(problem(8, dtype), traits, "L4")
-    assert choice.technique == "row"
-    assert "no matrix units" in choice.reason and "as L3" in str(choice)
-
-
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx90a", "gfx942"])
-def test_l4_takes_units(architecture):
-    choice = choose_transform(problem(8), typical_traits(architecture), "L4")
-    assert choice.technique == "unit row" and choice.unit is not None
+def test_l4_is_l3_without_units(traits, dtype, has_units):
+    choice = choose_transform(transform_of(8, dtype), traits, "L4")
+    assert choice.technique == ("unit row" if has_units else "row")
+    assert (choice.unit is not None) == has_units
+    assert has_units or ("no matrix units" in choice.reason and "as L3" in str(choice))
 
 
 def test_every_level_has_a_technique_of_its_own():
-    choices = [choose_transform(problem(8), H100, level) for level in mra.LEVELS]
+    choices = [choose_transform(transform_of(8), H100, level) for level in mra.LEVELS]
     assert len({choice.technique for choice in choices}) == len(mra.LEVELS)
     assert [choice.level for choice in choices] == list(mra.LEVELS)
-    for choice in (choices[4], choose_transform(problem(10), H100)):
+    for choice in (choices[4], choose_transform(transform_of(10), H100)):
         assert str(choice).startswith("L5 (fused unit): ")
 
 
 def test_one_launch_that_reads_too_often_is_not_the_fastest():
     traits = typical_traits("gfx90a")
-    config = choose_transform(problem(32), traits, "L5").config
+    config = choose_transform(transform_of(32), traits, "L5").config
     assert config.PARTS > 3
-    choice = choose_transform(problem(32), traits)
+    choice = choose_transform(transform_of(32), traits)
     assert choice.level == "L4" and f"{config.PARTS} work-groups" in choice.reason
 
 
 def test_a_level_that_local_memory_cannot_hold_says_so():
     traits = gpu(architecture="", vendor="other", local_memory_bytes=1024)
     with pytest.raises(UnsupportedError, match=r"'L5'.*K = 32.*1024 bytes of local memory"):
-        choose_transform(problem(32), traits, "L5")
-    assert choose_transform(problem(32), traits).technique == "row"
+        choose_transform(transform_of(32), traits, "L5")
+    assert choose_transform(transform_of(32), traits).technique == "row"
 
 
 def conflicts(addresses, width):
@@ -126,7 +117,7 @@ def test_rows_lie_in_all_banks(k, size):
 
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20, 32])
 def test_fragments_lie_in_all_banks(k):
-    choice = choose_transform(problem(k), H100)
+    choice = choose_transform(transform_of(k), H100)
     assert isinstance(choice.config, FusedUnitConfig)
     pitch = fused.unit_tiles(k, choice.config).slice
     assert conflicts([8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)], 8) == 1
@@ -150,29 +141,20 @@ def test_fragments_lie_in_all_banks(k):
 def test_what_cannot_run_is_refused(k, config, message):
     choice = TransformChoice("L5", "fused", "", config)
     with pytest.raises(ConfigError, match=f"K = {k}: .*{message}"):
-        generate_fused(problem(k, "float32"), choice, typical_traits("sm_80"))
+        generate_fused(transform_of(k, "float32"), choice, typical_traits("sm_80"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [1, 132, 500, 2048])
 def test_few_tensors_are_spread_over_the_device(dtype, count):
-    each = choose_transform(problem(8, dtype, count), H100).config.TENSORS
+    each = choose_transform(transform_of(8, dtype, count), H100).config.TENSORS
     assert each == 1 or math.ceil(count / each) >= H100.compute_units
 
 
-def test_tensors_in_local_memory():
-    config = FusedConfig(VW=2, TENSORS=1, PARTS=1, ITEMS=128, ROWS=2)
-    assert fused.held_tensor(16, 8, config) == fused.HeldTensor(
-        rows=16, row=18, slice=288, size=4608
-    )
-    tiles = fused.unit_tiles(10, FusedUnitConfig(16, 4, TENSORS=4, PARTS=1, SUBGROUPS=8, SLICES=2))
-    assert tiles == fused.UnitTiles(depths=3, row_tiles=2, column_tiles=2, rows=10, slice=100)
+def test_what_measured_fastest_is_taken_and_a_cpu_has_no_padding():
     measured = FusedUnitConfig(8, 4, TENSORS=1, PARTS=1, SUBGROUPS=8, SLICES=1, STAGES=2)
-    assert choose_transform(problem(16), H100).config == measured
-
-
-def test_a_cpu_has_no_padding():
-    config = fused.fused_config(10, 2048, 8, typical_traits("x86-64-v4"))
+    assert choose_transform(transform_of(16), H100).config == measured
+    config = choose_transform(transform_of(10), typical_traits("x86-64-v4")).config
     assert config == FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
     assert fused.held_tensor(10, 8, config).size == 1000
 
@@ -181,7 +163,7 @@ def test_a_cpu_has_no_padding():
 @pytest.mark.parametrize("config", [FusedConfig(2, 1, 1, 32, 1), None], ids=["fused", "units"])
 def test_global_memory_is_accessed_by_vectors_only_where_they_are_aligned(config, alignment):
     stack = replace(mra.contiguous_stack(9, 8), offset=alignment)
-    one = replace(problem(8), tensors=stack, out=stack)
+    one = replace(transform_of(8), tensors=stack, out=stack)
     assert stack.alignment == alignment
     choice = TransformChoice("L5", "fused", "", config) if config else choose_transform(one, H100)
     text = generate_fused(one, choice, H100).text

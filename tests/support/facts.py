@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from pyclgemm.analysis import ab
 from pyclgemm.device.traits import DeviceTraits
+from pyclgemm.mra.choice import Transform, contiguous_stack
 from pyclgemm.problem.matrix import Matrix
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import GemmProblem, MatrixLayout
@@ -57,19 +58,9 @@ def problem(m, n, k, dtype="float32", **changes):
 
 
 def product_of(
-    m,
-    n,
-    k,
-    dtype="float32",
-    *,
-    trans_a="N",
-    trans_b="N",
-    precision=None,
-    reads_c=False,
-    bias=False,
-    batch=None,
-    **options,
-):
+    m, n, k, dtype="float32", *, trans_a="N", trans_b="N", precision=None, reads_c=False,
+    bias=False, batch=None, **options,
+):  # fmt: skip
     """The product of operands that are stored as "N", "T" or "C" says; others as `make_product`."""
 
     def stored(rows, columns, transposition="N"):
@@ -81,16 +72,16 @@ def product_of(
 
     out = stored(m, n)
     return make_product(
-        stored(m, k, trans_a),
-        stored(k, n, trans_b),
-        out,
-        out if reads_c else None,
-        dtype=dtype,
-        precision=resolve_precision(precision, dtype),
-        bias_stride=1 if bias else None,
-        batch=batch,
-        **options,
-    )
+        stored(m, k, trans_a), stored(k, n, trans_b), out, out if reads_c else None, dtype=dtype,
+        precision=resolve_precision(precision, dtype), bias_stride=1 if bias else None,
+        batch=batch, **options,
+    )  # fmt: skip
+
+
+def transform_of(k, dtype="float64", count=2048):
+    """A transform of tensors that lie one behind the other."""
+    stack = contiguous_stack(count, k)
+    return Transform(stack, Matrix(k, k, k, 1, 0), stack, dtype)
 
 
 def analysed(config, utilisation, occupancy, traffic, flops=10**9, launches=1):
