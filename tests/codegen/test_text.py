@@ -3,8 +3,11 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyclgemm.codegen.matrix_units import unit_multiplying
+from pyclgemm.codegen.source import divided, modulo, plus, times
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.problem.shape import GemmShape
@@ -115,6 +118,28 @@ def test_a_local_name_is_not_declared_twice_in_a_block(config, codes):
                 blocks[-1].add(found[1])
             for brace in re.findall(r"[{}]", line):
                 blocks.append(set()) if brace == "{" else blocks.pop()
+
+
+NUMBERS = st.integers(0, 40)
+TERMS = st.one_of(NUMBERS, st.sampled_from(["i", "j", "i + 1", "i % 3", "i / 2", "(i + j)"]))
+
+
+@given(terms=st.tuples(TERMS, TERMS, TERMS), divisor=st.integers(1, 9), i=NUMBERS, j=NUMBERS)
+def test_expressions_are_in_parentheses_where_they_must(terms, divisor, i, j):
+    def value(expression):
+        """What C makes of an expression of numbers that are not negative."""
+        return int(eval(str(expression).replace("/", "//"), {"i": i, "j": j}))
+
+    first, second, third = terms
+    a, b, c = map(value, terms)
+    assert value(plus(first, second, third)) == a + b + c
+    assert value(times(first, second, third)) == a * b * c
+    assert value(times(plus(first, second), third)) == (a + b) * c
+    assert value(plus(first, times(second, third))) == a + b * c
+    for one in (first, plus(first, second), times(first, second)):
+        assert value(divided(one, divisor)) == value(one) // divisor
+        assert value(modulo(one, divisor)) == value(one) % divisor
+        assert value(times(third, modulo(one, divisor))) == c * (value(one) % divisor)
 
 
 MMA = "mma.sync.aligned"
