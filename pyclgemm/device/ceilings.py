@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from .traits import DeviceTraits
-
-_Value = TypeVar("_Value")
+from .traits import DeviceTraits, matching
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     the architecture, or of the vendor where the driver does not tell it.
     """
     is_cpu = traits.type == "cpu"
-    unit = _matching(_UNITS, traits.architecture)
+    unit = matching(_UNITS, traits.architecture)
     if unit is None:
         unit = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
@@ -258,7 +255,7 @@ _USUAL = UnitLimits(32, 4, 32, 16, 512, 8, 64 * 1024, 256, 0)
 @functools.lru_cache(maxsize=64)
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
     """What a compute unit of an architecture holds; None where that is not known here."""
-    return None if traits.type == "cpu" else _matching(_LIMITS, traits.architecture)
+    return None if traits.type == "cpu" else matching(_LIMITS, traits.architecture)
 
 
 def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, registers: int) -> int:
@@ -305,9 +302,3 @@ def estimate_occupancy(
         limit += "; at most, for the driver does not tell registers"
     waves = math.ceil(work_items / limits.sub_group)
     return Occupancy(groups, groups * waves, limits.sub_groups, limit)
-
-
-def _matching(table: Mapping[str, _Value], architecture: str) -> _Value | None:
-    """The value of the first pattern that matches."""
-    found = (value for pattern, value in table.items() if re.fullmatch(pattern, architecture))
-    return next(found, None)

@@ -16,8 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,13 +124,11 @@ def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
 
 
 def _examine(device: cl.Device) -> FoundDevice:
-    traits, reason = None, ""
-    if is_software(device.name):
-        reason = "functional only: an imitation in software"
+    reason = "functional only: an imitation in software" if is_software(device.name) else ""
     try:
         traits = traits_of(device)
     except UnsupportedError as error:
-        reason = str(error).removeprefix(f"{name_of(device)} ")
+        traits, reason = None, str(error).removeprefix(f"{name_of(device)} ")
     return FoundDevice(platform_name(device.platform), name_of(device), device, traits, reason)
 
 
@@ -159,8 +156,7 @@ def register_runtimes() -> Path | None:
     try:
         library = runtime_to_register(os.environ, system_registries())
         if library is not None:
-            with _registry(library, system_registries()):
-                cl.get_platforms()
+            _load(library, system_registries())
         return library
     except Exception:  # whatever is odd about a machine, importing the library must not fail
         logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
@@ -204,9 +200,8 @@ def _names_intel(entry: Path, *, exists: bool) -> bool:
     return named.name.startswith(INTEL_LIBRARY) and (not exists or named.is_file())
 
 
-@contextmanager
-def _registry(library: Path, registries: list[Path]) -> Iterator[None]:
-    """Point the loader at the system's entries and `library`, inside a with-block."""
+def _load(library: Path, registries: list[Path]) -> None:
+    """Make the first OpenCL call with a registry of the system's entries and `library`."""
     with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
         for entry in _entries(registries):
             if not _names_intel(entry, exists=False):
@@ -214,6 +209,6 @@ def _registry(library: Path, registries: list[Path]) -> Iterator[None]:
         Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
         os.environ["OCL_ICD_VENDORS"] = folder
         try:
-            yield
+            cl.get_platforms()
         finally:
             del os.environ["OCL_ICD_VENDORS"]

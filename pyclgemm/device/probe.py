@@ -245,34 +245,29 @@ def _fence_options(queue: cl.CommandQueue) -> str | None:
 
 def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
     """How work-items of a sub-group read each other's registers, and the sizes that it may have."""
-    for name, statement, attribute, sizes in _shuffles_of(queue.device):
+    device = queue.device
+    extensions = device.extensions.split()
+    # Names, statements, attributes of the kernel, and sub-group sizes.
+    tried: list[tuple[str, str, str, tuple[int, ...]]] = []
+    if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
+        exchange = f"{SHFL}.idx.b32 %0, %1, %2, 31, -1;"
+        statement = f'asm volatile("{exchange}" : "=r"(other) : "r"(item), "r"(lane));'
+        tried.append((SHFL, statement, "", (32,)))
+    # If a kernel cannot ask for a size, each kernel may get another one.
+    elif "cl_intel_required_subgroup_size" in extensions:
+        ask_for_size = "__attribute__((intel_reqd_sub_group_size({size})))"
+        tried += [
+            (name, f"other = {name}(item, lane);", ask_for_size, (8, 16, 32))
+            for name, extension in (
+                (KHR_SHUFFLE, "cl_khr_subgroup_shuffle"), (INTEL_SHUFFLE, "cl_intel_subgroups"),
+            )
+            if extension in extensions
+        ]  # fmt: skip
+    for name, statement, attribute, sizes in tried:
         found = tuple(size for size in sizes if _exchanges(queue, statement, attribute, size))
         if found:
             return name, found
     return "", ()
-
-
-def _shuffles_of(device: cl.Device) -> list[tuple[str, str, str, tuple[int, ...]]]:
-    """What to try: names, statements, attributes of the kernel, and sub-group sizes."""
-    if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
-        statement = (
-            f'asm volatile("{SHFL}.idx.b32 %0, %1, %2, 31, -1;" '
-            ': "=r"(other) : "r"(item), "r"(lane));'
-        )
-        return [(SHFL, statement, "", (32,))]
-    extensions = device.extensions.split()
-    # If a kernel cannot ask for a size, each kernel may get another one.
-    if "cl_intel_required_subgroup_size" not in extensions:
-        return []
-    ask_for_size = "__attribute__((intel_reqd_sub_group_size({size})))"
-    return [
-        (name, f"other = {name}(item, lane);", ask_for_size, (8, 16, 32))
-        for name, extension in (
-            (KHR_SHUFFLE, "cl_khr_subgroup_shuffle"),
-            (INTEL_SHUFFLE, "cl_intel_subgroups"),
-        )
-        if extension in extensions
-    ]
 
 
 def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int) -> bool:

@@ -12,13 +12,15 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyopencl as cl
 
 from ..errors import ArgumentError, printable
 from ..host.process import InRuntime
 from .probe import KHR_SHUFFLE, SHFL, Probe, is_software, probe_device, wgmma_refusal
+
+Value = TypeVar("Value")
 
 #: Local memory of a work-group, where arrays that a kernel declares may take more than the driver
 #: reports (its figure limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
@@ -40,10 +42,15 @@ _COMPUTE_UNITS = {
     "gfx1201": 32,
 }  # fmt: skip
 
-#: GPUs whose drivers do not tell the architecture, by their files in databases/: compute units
-#: (Intel's driver counts execution units) and local memory in KB.
-_VENDOR_GPUS = {
-    "intel_gpu": (96, 64), "apple_gpu": (38, 32), "qualcomm_gpu": (6, 32), "arm_gpu": (6, 32)
+#: Of typical devices, by a pattern of the architecture: the vendor, compute units where the largest
+#: board is not known, and a work-group's work-items and local memory in KB. Where drivers do not
+#: tell the architecture, the pattern is the name of the vendor's file in databases/, and the limits
+#: are the least of all; Intel's driver counts execution units.
+_TYPICAL = {
+    r"sm_\d{2,3}": ("nvidia", 64, 1024, 48), r"gfx[0-9a-f]{3,4}": ("amd", 32, 256, 64),
+    r"x86-64(-v[234])?": ("intel", 8, 4096, 256), "aarch64": ("arm", 8, 4096, 256),
+    "intel_gpu": ("intel", 96, 256, 64), "apple_gpu": ("apple", 38, 256, 32),
+    "qualcomm_gpu": ("qualcomm", 6, 256, 32), "arm_gpu": ("arm", 6, 256, 32),
 }  # fmt: skip
 
 
@@ -241,30 +248,24 @@ def _optional(device: cl.Device, attribute: str) -> Any:
         return None
 
 
+def matching(table: Mapping[str, Value], architecture: str) -> Value | None:
+    """The value of the first pattern that matches."""
+    found = (value for pattern, value in table.items() if re.fullmatch(pattern, architecture))
+    return next(found, None)
+
+
 def typical_traits(architecture: str) -> DeviceTraits:
     """The traits of a typical device of an architecture, to look at its kernels without one."""
-    kind = "gpu"
-    if architecture in _CPU_VECTOR_BYTES:
-        kind = "cpu"
-        vendor = "arm" if architecture == "aarch64" else "intel"
-        units, work_items, local_bytes = 8, 4096, 256 << 10
-    elif re.fullmatch(r"sm_\d{2,3}", architecture):
-        vendor = "nvidia"
-        units, work_items = _COMPUTE_UNITS.get(architecture, 64), 1024
-        local_bytes = LOCAL_MEMORY_BYTES.get(architecture, 48 << 10)
-    elif re.fullmatch(r"gfx[0-9a-f]{3,4}", architecture):
-        vendor = "amd"
-        units, work_items, local_bytes = _COMPUTE_UNITS.get(architecture, 32), 256, 64 << 10
-    elif architecture in _VENDOR_GPUS:
-        vendor = architecture.removesuffix("_gpu")
-        units, kilobytes = _VENDOR_GPUS[architecture]
-        work_items, local_bytes = 256, kilobytes << 10  # the least of their limits
-    else:
+    found = matching(_TYPICAL, architecture)
+    if found is None:
+        vendors = [name for name in _TYPICAL if name.endswith("_gpu")]
         raise ArgumentError(
             f"architecture is {architecture!r}; known forms are sm_90 (NVIDIA), gfx1012 (AMD) and "
-            f"{', '.join((*_VENDOR_GPUS, *_CPU_VECTOR_BYTES))}"
+            f"{', '.join((*vendors, *_CPU_VECTOR_BYTES))}"
         )
-    told = "" if architecture in _VENDOR_GPUS else architecture
+    vendor, units, work_items, kilobytes = found
+    kind = "cpu" if architecture in _CPU_VECTOR_BYTES else "gpu"
+    told = "" if architecture.endswith("_gpu") else architecture
     float64 = bool(told)  # most of the others have no arithmetic in double
     fast_fma = architecture not in ("x86-64", "x86-64-v2")
     return DeviceTraits(
@@ -274,9 +275,9 @@ def typical_traits(architecture: str) -> DeviceTraits:
         architecture=told,
         platform="no platform,",
         driver="no driver",
-        compute_units=units,
+        compute_units=_COMPUTE_UNITS.get(architecture, units),
         max_work_group_size=work_items,
-        local_memory_bytes=local_bytes,
+        local_memory_bytes=LOCAL_MEMORY_BYTES.get(architecture, kilobytes << 10),
         max_allocation_bytes=2**31,
         vector_bytes=_CPU_VECTOR_BYTES.get(architecture, _GPU_VECTOR_BYTES),
         float64=float64,

@@ -110,31 +110,23 @@ def rotated_sets(set_bytes: int, device: cl.Device) -> int:
     return int(min(MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 
+@dataclass(eq=False)
 class Calls(Contender):
-    """A contender whose calls go through sets of operands in turn; `finish` waits for all."""
+    """A contender whose calls go through sets of operands in turn; `wait` waits for all."""
 
-    def __init__(
-        self,
-        name: str,
-        calls: Sequence[Callable[[], object]],
-        finish: Callable[[], object] = lambda: None,
-        *,
-        blocker: Blocker | None = None,
-        launches: int = Contender.launches,
-        unrest: float = 0.0,
-    ) -> None:
-        self.name = name
-        self.blocker = blocker
-        self.launches = launches
-        self.unrest = unrest
-        self._calls = tuple(calls)
-        self._finish = finish
+    name: str
+    calls: Sequence[Callable[[], object]]
+    wait: Callable[[], object] = lambda: None
+    blocker: Blocker | None = field(default=None, kw_only=True)
+    unrest: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
         """Make the next call that of the first set."""
         # Bursts shorter than a turn would find their operands in the cache if each began anew.
-        self._turn = itertools.cycle(self._calls)
+        self._turn = itertools.cycle(self.calls)
 
     def enqueue(self, calls: int) -> None:
         """Start calls, the next sets in turn."""
@@ -143,7 +135,7 @@ class Calls(Contender):
 
     def finish(self) -> None:
         """Wait for all of them."""
-        self._finish()
+        self.wait()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ the whole tensor and holds a part of the entries of the second dimension, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -205,12 +204,12 @@ def fused_config(
         # overlaps the one before by less.
         vector_bytes = min(traits.vector_bytes, 32 if extent < 24 else 64)
         width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
-        return _split(FusedConfig(width, 1, 1, 1, 1), extent, element_bytes, traits)
+        return _split(FusedConfig(width, 1, 1, 1, 1), extent, extent, element_bytes, traits)
     most_tensors = _tensors_of_group(count, traits)
     if traits.architecture == "sm_90" and element_bytes == 4 and extent in _MEASURED_FLOAT32:
         measured = _MEASURED_FLOAT32[extent]
         tensors = min(measured.TENSORS, most_tensors)
-        return _split(replace(measured, TENSORS=tensors), extent, element_bytes, traits)
+        return _split(replace(measured, TENSORS=tensors), extent, extent, element_bytes, traits)
     width = math.gcd(extent, VECTOR_BYTES // element_bytes)
     vectors = extent * math.ceil(extent / width)  # of a slice; a work-item takes one
     most_items = min(256, traits.max_work_group_size)
@@ -230,7 +229,8 @@ def fused_config(
 
     fitting = [1, *filter(fits, range(2, most_tensors + 1))]
     enough = [tensors for tensors in fitting if tensors * vectors >= most_items // 2]
-    return _split(config(min(enough or fitting[-1:], key=idle)), extent, element_bytes, traits)
+    tensors = min(enough or fitting[-1:], key=idle)
+    return _split(config(tensors), extent, extent, element_bytes, traits)
 
 
 def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUnitConfig | None:
@@ -254,9 +254,8 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
     half = traits.local_memory_bytes // 2
     while tensors > 1 and local_bytes(extent, 8, replace(base, TENSORS=tensors)) > half:
         tensors -= 1
-    most_parts = 8 * tiles // base.UNIT_M if tensors == 1 else 1
-    configs = [replace(base, TENSORS=tensors, PARTS=parts + 1) for parts in range(most_parts)]
-    return _fewest_parts(configs, extent, 8, traits)
+    most_parts = 8 * tiles // base.UNIT_M
+    return _split(replace(base, TENSORS=tensors), most_parts, extent, 8, traits)
 
 
 def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
@@ -265,28 +264,23 @@ def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
 
 
 def _split(
-    config: FusedConfig, extent: int, element_bytes: int, traits: DeviceTraits
-) -> FusedConfig | None:
-    """The configuration with parts that local memory holds; None if the smallest is too large."""
-    most_parts = extent if config.TENSORS == 1 else 1
-    configs = [replace(config, PARTS=parts + 1) for parts in range(most_parts)]
-    valid = [one for one in configs if math.ceil(extent / one.PARTS) % config.ROWS == 0]
-    return _fewest_parts(valid, extent, element_bytes, traits)
-
-
-def _fewest_parts(
-    configs: Sequence[_Fused], extent: int, element_bytes: int, traits: DeviceTraits
+    base: _Fused, most_parts: int, extent: int, element_bytes: int, traits: DeviceTraits
 ) -> _Fused | None:
-    """The first configuration, by rising PARTS, that fits in local memory.
+    """The configuration with the fewest parts that local memory holds; None if it holds none.
 
     On a GPU two work-groups that run side by side hide each other's waits. So two parts that each
     fit in half of the memory come before a whole that fits alone. Three do not: each part reads
     the whole tensor.
     """
     groups = 1 if traits.type == "cpu" else 2
-    sizes = [(config, local_bytes(extent, element_bytes, config)) for config in configs]
-    for config, size in sizes:
-        if groups >= config.PARTS and groups * size <= traits.local_memory_bytes:
+    fitting = []
+    for parts in range(1, (most_parts if base.TENSORS == 1 else 1) + 1):
+        config = replace(base, PARTS=parts)
+        if isinstance(config, FusedConfig) and math.ceil(extent / parts) % config.ROWS:
+            continue
+        used = local_bytes(extent, element_bytes, config)
+        if groups >= parts and groups * used <= traits.local_memory_bytes:
             return config
-    fitting = (config for config, size in sizes if size <= traits.local_memory_bytes)
-    return next(fitting, None)
+        if used <= traits.local_memory_bytes:
+            fitting.append(config)
+    return next(iter(fitting), None)
