@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.syntax import Syntax
@@ -19,15 +16,14 @@ from rich.table import Table
 from ..analysis import precision as precisions
 from ..analysis.operands import DISTRIBUTIONS
 from ..analysis.report import PLOT, describe_packing, describe_unit, time_text
-from ..device.discovery import choose_device
-from ..device.traits import DeviceTraits, type_of, typical_traits
+from ..device.traits import DeviceTraits, type_of
 from ..host.files import check_writable
 from ..problem.product import Product
 from ..problem.shape import GemmShape
-from ..selection.database import load_database
-from ..selection.overrides import choose_for, kernel_sources, parse_change, parse_config
+from ..selection.overrides import kernel_sources, parse_change, parse_config
 from ..selection.select import Choice
 from .options import (
+    choice_options,
     command,
     device_option,
     dtype_option,
@@ -42,40 +38,12 @@ from .options import (
 )
 
 
-def _of_product(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that describe a product, and call it with the choice for it."""
-
-    @functools.partial(product_options, batches=True)
-    @click.option(
-        "--architecture",
-        metavar="NAME",
-        help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
-    )
-    @functools.wraps(command)
-    def wrapped(
-        product: Product,
-        path: str | None,
-        parameters: dict[str, int],
-        device: str | None,
-        architecture: str | None,
-        **options: Any,
-    ) -> None:
-        if device is not None and architecture is not None:
-            raise click.UsageError("--device and --architecture exclude each other")
-        traits = typical_traits(architecture) if architecture else choose_device(device).traits
-        assert traits is not None
-        chosen = choose_for(product, traits, load_database(), path, parameters)
-        command(*chosen, traits, **options)
-
-    return wrapped
-
-
 @command(
     "source 1024x1024x1024",
     "source 64x3072x768 --bias --activation relu",
     "source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32",
 )
-@_of_product
+@choice_options
 def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
 
@@ -103,7 +71,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     default=1,
     help="List as many kernels, the fastest by predicted time first.",
 )
-@_of_product
+@choice_options
 def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:
     """Say which kernels compute a product, and why.
 

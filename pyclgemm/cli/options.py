@@ -15,13 +15,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..device.discovery import choose_device
+from ..device.traits import typical_traits
 from ..errors import ArgumentError, shown
 from ..families.registry import FAMILIES
 from ..problem.precision import DTYPES, result_dtypes
 from ..problem.problem import ACTIVATIONS
 from ..problem.shape import LAYOUTS, WANTED, GemmShape, Layout, shape_text
 from ..resources import names_file
-from ..selection.overrides import parse_assignment
+from ..selection.database import load_database
+from ..selection.overrides import choose_for, parse_assignment
 
 Parsed = TypeVar("Parsed")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -116,6 +118,12 @@ parameters_option = click.option(
     help="Replace a parameter of the configuration; may be given several times.",
 )
 
+_architecture_option = click.option(
+    "--architecture",
+    metavar="NAME",
+    help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+)
+
 #: The options that `GemmShape.product` takes by these names.
 _DESCRIBED = ("dtype", "precision", "reads_c", "bias", "activation", "result_dtype")
 _OPTIONS = (
@@ -141,10 +149,14 @@ _OPTIONS = (
 )
 
 
-def product_options(command: Callable[..., None], *, batches: bool = False) -> Callable[..., None]:
-    """Give a command the options of a product: `Product`, path, parameters, and its own."""
-    metavar = "MxNxK[*BATCH]" if batches else "MxNxK"
-    parse = _parse_batch if batches else lambda text: GemmShape(*parse_shape(text))
+def product_options(command: Callable[..., None], *, chosen: bool = False) -> Callable[..., None]:
+    """Give a command the options of a product: `Product`, path, parameters, and its own.
+
+    Where it is `chosen`, the command gets product, choice and traits of the device that was named
+    or of a typical one, and the product may be a batch.
+    """
+    metavar = "MxNxK[*BATCH]" if chosen else "MxNxK"
+    parse = _parse_batch if chosen else lambda text: GemmShape(*parse_shape(text))
     argument = click.argument("shape", metavar=metavar, type=parse)
 
     @functools.wraps(command)
@@ -169,11 +181,23 @@ def product_options(command: Callable[..., None], *, batches: bool = False) -> C
         layout = _letter("a", trans_a, conjugate_a) + _letter("b", trans_b, conjugate_b)
         stored = replace(shape, layout=cast(Layout, layout))
         product = stored.product(conjugate="a" * conjugate_a + "b" * conjugate_b, **described)
-        command(product, None if path == "auto" else path, dict(parameters), **options)
+        asked = (None if path == "auto" else path, dict(parameters))
+        if not chosen:
+            command(product, *asked, **options)
+            return
+        device, architecture = options.pop("device"), options.pop("architecture")
+        if device is not None and architecture is not None:
+            raise click.UsageError("--device and --architecture exclude each other")
+        traits = typical_traits(architecture) if architecture else choose_device(device).traits
+        assert traits is not None
+        command(*choose_for(product, traits, load_database(), *asked), traits, **options)
 
-    for option in reversed((argument, *_OPTIONS)):
+    for option in reversed((argument, *_OPTIONS, *[_architecture_option] * chosen)):
         wrapped = option(wrapped)
     return wrapped
+
+
+choice_options = functools.partial(product_options, chosen=True)
 
 
 def _letter(operand: str, transposed: bool, conjugated: bool) -> str:
