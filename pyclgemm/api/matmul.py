@@ -15,7 +15,7 @@ from ..device.discovery import default_device
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..runtime.arrays import MatrixSequence
-from ..runtime.memory import check_array, new_array, through_device
+from ..runtime.memory import new_array, through_device
 from .batched import gemm_batched
 from .gemm import gemm
 
@@ -58,7 +58,6 @@ def matmul(
     (5, 2)
     """
     queue = queue or _queue_of(a, b, out)
-    check_array("out", out)
 
     def multiply(a: Any, b: Any, out: Any) -> tuple[Any, None]:
         shape = _result_shape(tuple(a.shape), tuple(b.shape))

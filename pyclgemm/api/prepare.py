@@ -74,7 +74,7 @@ class Call(NamedTuple):
             dtype = self.a.dtype.name
             alpha = check_scalar("alpha", alpha, dtype)
             beta = None if beta is None else check_scalar("beta", beta, dtype)
-            call = call._replace(alpha=alpha, beta=beta)
+            call = call_of((*self[:5], alpha, beta, *self[7:]))
         if beta is None:
             if self.c is not None:
                 raise ArgumentError("c is given without beta; give beta, or leave c out")

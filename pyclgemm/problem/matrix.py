@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -179,21 +180,32 @@ def check_writable(out: Matrix) -> None:
 
 def entries_overlap(first: Any, second: Any) -> bool:
     """Whether two arrays in one buffer have a byte in common; exact for interleaved views."""
-    one, other = np.asarray(_AddressView(first)), np.asarray(_AddressView(second))
-    return np.shares_memory(one, other)
+    return _views_overlap(
+        first.offset, first.shape, first.strides, first.dtype,
+        second.offset, second.shape, second.strides, second.dtype,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _views_overlap(*facts: Any) -> bool:
+    """Kept, as calls repeat; the facts are offset, shape, strides and type of either array."""
+    first, second = (np.asarray(_AddressView(*one)) for one in (facts[:4], facts[4:]))
+    return np.shares_memory(first, second)
 
 
 class _AddressView:
     """A stand-in for an array whose addresses are those within its buffer, never read."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
         self.__array_interface__ = {
             "version": 3,
             # An arbitrary base keeps negative strides from running below address zero.
-            "data": ((1 << 60) + array.offset, False),
-            "shape": array.shape,
-            "strides": array.strides,
-            "typestr": array.dtype.str,
+            "data": ((1 << 60) + offset, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": dtype.str,
         }
 
 

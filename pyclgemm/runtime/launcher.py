@@ -219,6 +219,8 @@ class LaunchSequence:
         #: Contexts of the last call's arrays, which equal the queue's.
         self._contexts = [self._context] * len(self._operands)
         self._result = next(i for i, one in enumerate(operands) if one.is_result)
+        #: The index of the operand that may be the result itself.
+        self._addend = next((i for i, one in enumerate(operands) if one.may_be_result), None)
         given = {argument for launch in self._launches for argument in launch.arguments}
         #: Indices of the operands whose matrices are found by offsets.
         self._scattered = tuple(
@@ -267,7 +269,9 @@ class LaunchSequence:
             self._check_contexts(contexts)
         # Lists find the same objects equal without a comparison, which here is a call of C++.
         self._contexts = contexts
-        if buffers.count(data) > 1:
+        # The result itself, and in an update in place the addend.
+        own = 2 if self._addend is not None and arrays[self._addend] is out else 1
+        if buffers.count(data) > own:
             self._check_apart(arrays, out)
         numbers += scalars
         if wait_for is not None:
