@@ -9,11 +9,9 @@ from .host.caches import make_room_for_pocl
 make_room_for_pocl()
 register_runtimes()
 
-from .api.batched import gemm_batched  # noqa: E402
-from .api.dense import DenseLayer  # noqa: E402
+from .api.batched import gemm_batched, matmul  # noqa: E402
+from .api.dense import DenseLayer, pack  # noqa: E402
 from .api.gemm import gemm  # noqa: E402
-from .api.matmul import matmul  # noqa: E402
-from .api.pack import pack  # noqa: E402
 from .api.plan import GemmPlan, explain, plan  # noqa: E402
 from .errors import (  # noqa: E402
     AllocationError,

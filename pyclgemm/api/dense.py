@@ -1,4 +1,4 @@
-"""Dense layers for inference: a packed weight and a fused epilogue."""
+"""Constant right operands: `pack` lays one out once, and `DenseLayer` multiplies by one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,88 @@ import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..codegen.launch import Schedule
+from ..codegen.pack import PackedForm, pack_launch
+from ..device.traits import traits_of
 from ..errors import ArgumentError, ShapeError, shown
+from ..families.cpu.codegen import panel_launch
+from ..problem.matrix import matrix_of, parse_transposition
+from ..problem.precision import is_complex, resolve_precision
 from ..problem.problem import Epilogue
-from ..runtime.memory import check_array, to_device
-from ..selection.select import Choice
+from ..runtime.arrays import PackedMatrix
+from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.memory import check_array, new_buffer, to_device
+from ..runtime.queue_state import queue_state
+from ..selection.database import load_database
+from ..selection.select import Choice, packed_layout
 from .autotune import SECONDS, TOP
 from .gemm import gemm
-from .pack import pack
 from .plan import GemmPlan, plan
+from .prepare import check_supported
+
+
+def pack(
+    queue: cl.CommandQueue,
+    b: Any,
+    *,
+    trans_b: bool | str = False,
+    precision: str | None = None,
+    allocator: Any = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> PackedMatrix:
+    """Lay a constant right operand out once, as the kernels of this device read it.
+
+    Errors are those of `gemm`.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where the packing runs; the products may run on other queues of its context.
+    b : pyopencl.array.Array or numpy.ndarray
+        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
+    trans_b, allocator, wait_for
+        As for `gemm`.
+    precision : str, optional
+        The arithmetic of the products to come.
+
+    Returns
+    -------
+    PackedMatrix
+        Taken by `gemm`, `plan` and `explain` in the place of `b`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weight = pack(queue, np.ones((3, 2), np.float32))
+    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
+    array([[3., 3.]], dtype=float32)
+    """
+    array = to_device(queue, "b", b)
+    dtype = array.dtype.name
+    matrix = matrix_of("b", array).operated(
+        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
+    )
+    algorithm = resolve_precision(precision, dtype)
+    traits = traits_of(queue.device)
+    check_supported(dtype, algorithm, traits)
+    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
+    packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
+    if 0 in packed.shape:
+        return packed
+    if allocator is None:
+        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
+    else:
+        packed.base_data = allocator(packed.nbytes)
+    if layout.form == "panels":
+        launch = panel_launch(matrix, layout, dtype, algorithm)
+    else:
+        rows, columns = packed.padded_shape
+        form = PackedForm(along_k=layout.along_k)
+        launch = pack_launch("b", "packed", matrix, "b", dtype, (columns, rows), traits, form)
+    operands = Operand("b", "b"), Operand("packed", "out", is_result=True)
+    sequence = LaunchSequence(queue_state(queue), Schedule((launch,)), operands)
+    sequence.enqueue((array, packed), wait_for=wait_for)
+    return packed
 
 
 class DenseLayer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,8 +98,10 @@ class GemmPlan:
         self._bias = call.bias
         self._scalars = (call.alpha, call.beta)
         problem = product.problem
-        self._shape, self._dtype = result_shape(call), np.dtype(problem.result_dtype)
-        self._allocator = call.allocator
+        self._new_result = functools.partial(
+            new_array, queue, "out", result_shape(call), np.dtype(problem.result_dtype),
+            call.allocator,
+        )  # fmt: skip
         of_a, of_b = (problem.b, problem.a) if product.swapped else (problem.a, problem.b)
         layouts = {"a": of_a, "b": of_b, "out": problem.out, "c": problem.c}
         lent = {"a": call.a, "b": call.b, "out": call.out, "c": call.c}
@@ -165,9 +168,6 @@ class GemmPlan:
         if name == "b" and self.product.problem.packed:
             raise ArgumentError("b was packed, and that PackedMatrix is gone; keep it to autotune")
         return self._signatures[name].new(self.queue, name)
-
-    def _new_result(self) -> Any:
-        return new_array(self.queue, "out", self._shape, self._dtype, self._allocator)
 
     def __call__(
         self,

@@ -66,7 +66,7 @@ def database():
 
 
 #: Modules that look a device or a database up for themselves: to choose, and to time.
-_CHOOSING = ("api.prepare", "api.pack", "analysis.profile", "analysis.ab")
+_CHOOSING = ("api.prepare", "api.dense", "analysis.profile", "analysis.ab")
 _TIMING = ("analysis.precision", "analysis.operands")
 
 

@@ -285,7 +285,7 @@ def test_what_a_product_leaves_out(queue, config, way):
 @pytest.fixture
 def offered():
     """Any device takes the types."""
-    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.pack.check_supported"):
+    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.dense.check_supported"):
         yield
 
 

@@ -148,7 +148,7 @@ def packed(queue, array, layout=None, **options):
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
     with ExitStack() as stack:
         if layout is not None:
-            stack.enter_context(patch("pyclgemm.api.pack.packed_layout", lambda *facts: layout))
+            stack.enter_context(patch("pyclgemm.api.dense.packed_layout", lambda *facts: layout))
         return pyclgemm.pack(queue, array, allocator=poisoning_allocator(queue), **options)
 
 
