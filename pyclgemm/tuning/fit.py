@@ -30,10 +30,9 @@ _FARTHEST = 5.0
 #: Ceilings that were measured are not surpassed by more than this; others may be estimates.
 _LEAST = {"multiply": 0.8}
 
-#: Launches follow each other no faster than the host enqueues them: times of small products are
-#: the longer of the two, by a norm of this exponent. Seconds that are assumed of it.
-_HOST = 6.0
-_INTERVAL = 5e-6
+#: What lasts so many seconds is not fitted: times of small products are alike, whatever kernel
+#: runs, and one latency stands for another in them. On an H200 choices lost more with fitted ones.
+_LATENCIES = ("slab", "tile", "launch", "pack_launch", "split", "descriptors")
 
 #: Times of a family from which on its coefficients are fitted.
 _FEWEST = 8
@@ -120,12 +119,12 @@ class _Times:
         self._table = WorkTable(
             [work for _, work in measured], [assumed] * len(measured), traits.compute_units
         )
-        self._assumed = np.log([*(getattr(assumed, name) for name in _NAMES), _INTERVAL])
+        self._assumed = np.log([getattr(assumed, name) for name in _NAMES])
 
     def fit(self) -> Fit:
         """Fit the coefficients."""
         found = self._fitted()
-        coefficients = Coefficients(**dict(zip(_NAMES, np.exp(found), strict=False)))
+        coefficients = Coefficients(**dict(zip(_NAMES, np.exp(found).tolist(), strict=True)))
         error = float(np.median(np.abs(self._missed(found))))
         return Fit(coefficients, len(self.configs), error)
 
@@ -147,26 +146,26 @@ class _Times:
 
     def _missed(self, logarithms: Column) -> Column:
         """The logarithms of predicted over measured times."""
-        *values, interval = np.exp(logarithms)
-        self._table.coefficients.update(zip(_NAMES, values, strict=True))
-        total = (self._table.seconds(*self._sizes) ** _HOST + interval**_HOST) ** (1 / _HOST)
-        missed: Column = np.log(total / self._seconds)
+        self._table.coefficients.update(zip(_NAMES, np.exp(logarithms), strict=True))
+        missed: Column = np.log(self._table.seconds(*self._sizes) / self._seconds)
         return missed
 
     def _told(self) -> list[int]:
-        """What several configurations tell of, by number; the seconds between launches are last."""
+        """What several configurations tell of, by number."""
         assumed = self._missed(self._assumed)
         told = []
-        for number in range(len(_NAMES)):
+        for number, name in enumerate(_NAMES):
+            if name in _LATENCIES:
+                continue
             doubled = self._assumed.copy()
             doubled[number] += np.log(2)
             telling = np.flatnonzero(np.abs(self._missed(doubled) - assumed) > _TELLING)
             if len({self.configs[index] for index in telling}) >= _SEVERAL:
                 told.append(number)
-        return [*told, len(_NAMES)]
+        return told
 
     def _fitted(self) -> Column:
-        """The logarithms of the coefficients, and of the seconds between launches."""
+        """The logarithms of the coefficients."""
         from scipy.optimize import least_squares
 
         told, start = self._told(), self._assumed

@@ -16,12 +16,14 @@ from tests.support.facts import cpu
 
 pytest.importorskip("scipy")
 
-NAMES = [field.name for field in fields(Coefficients)]
+#: Seconds, which stay as they are assumed.
+LATENCIES = {"slab", "tile", "launch", "pack_launch", "split", "descriptors"}
+NAMES = [field.name for field in fields(Coefficients) if field.name not in LATENCIES]
 TRAITS = typical_traits("gfx1030")
 CEILINGS = typical_ceilings(TRAITS)
 PRECISION = resolve_precision(None, "float32")
-#: Far from what is assumed; the launch is longer than what the host takes, which is fitted too.
-TRUE = Coefficients(multiply=2.0, memory=1.8, slab=0.6e-6, tile=2.5e-6, launch=20e-6, store=1.6)
+#: Far from what is assumed.
+TRUE = Coefficients(multiply=2.0, memory=1.8, store=1.6)
 NOISE = 0.05
 
 
@@ -71,13 +73,15 @@ def test_coefficients_are_found_again_in_noisy_times(seed):
     assert found.times == 400
     # The median of the absolute value of normal noise is 0.67 of its deviation.
     assert found.error == pytest.approx(0.67 * NOISE, rel=0.2)
-    missed = np.log(np.divide(astuple(found.coefficients), astuple(TRUE)))
-    known = {}
-    for name, error, deviation in zip(NAMES, missed, deviations(cases), strict=True):
+    known = set()
+    for name, deviation in zip(NAMES, deviations(cases), strict=True):
         if deviation < 0.15:
-            known[name] = error
+            known.add(name)
+            error = np.log(getattr(found.coefficients, name) / getattr(TRUE, name))
             assert abs(error) < 4 * deviation, name
-    assert {"multiply", "memory", "launch", "slab"} <= known.keys()
+    assert {"multiply", "memory"} <= known
+    for name in LATENCIES:
+        assert getattr(found.coefficients, name) == pytest.approx(getattr(TRUE, name)), name
     # Of other products: 15 coefficients share the noise of 400 times.
     others = list(products(rng, 100))
     ratios = np.log(predicted(others, found.coefficients) / predicted(others, TRUE))
@@ -113,8 +117,8 @@ def test_one_configuration_alone_moves_no_coefficient():
     plain = [case for case in cases if not case[1].tiles.FILL]
     one = next(config for _, config in cases if config.tiles.FILL)
     mixed = plain + [(problem, one) for problem, _ in plain[:9]]
-    found = fitted(mixed, predicted(mixed, replace(TRUE, join=5.0, split=90e-6))).coefficients
-    assert (found.join, found.split) == pytest.approx((assumed.join, assumed.split))
+    found = fitted(mixed, predicted(mixed, replace(TRUE, join=5.0))).coefficients
+    assert found.join == pytest.approx(assumed.join)
     assert found.multiply > 1.2 * assumed.multiply
 
 
@@ -169,7 +173,7 @@ def test_families_are_fitted_apart_and_those_without_a_prediction_not_at_all():
     assert found.keys() == {"direct", "gemv"}
     assert sum(fit.times for fit in found.values()) == len(samples)
     one, other = (found[name].coefficients for name in ("direct", "gemv"))
-    assert other.memory > 2 * one.memory or other.launch > 2 * one.launch
+    assert other.memory > 2 * one.memory
     # Ceilings without double predict nothing of it.
     processor = cpu(float64=False)
     menu = FAMILIES["cpu"].menu("float32", processor, PRECISION)

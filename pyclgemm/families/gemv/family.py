@@ -94,7 +94,7 @@ class _Strip:
     readers: int  # work-items that read an element of A
     rows: int  # of A that a sub-group reads at once
     alone: float  # as in `Work`
-    rounds: int
+    rounds: float
     exposed: float
 
 
@@ -241,9 +241,11 @@ class GemvFamily(_FewRows[GemvConfig]):
         else:
             lanes_n = min(SUB_GROUP, config.LANES_N)
             lanes_k = SUB_GROUP // lanes_n
+        # The depths that an unrolled loop leaves over are loaded one after the other.
+        tail = (config.KWI - 1) / 2
         strip = _Strip(
             config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1,
-            _UNIT_LANES / config.WGS, 1 + len(steps), 1 / (config.lanes_k * config.KWI),
+            _UNIT_LANES / config.WGS, 1 + len(steps) + tail, 1 / (config.lanes_k * config.KWI),
         )  # fmt: skip
         resident = resident_groups(traits, config.WGS, local, registers)
         return self._few_rows(config, problem, costs, strip, resident)
