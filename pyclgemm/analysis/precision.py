@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -31,8 +32,7 @@ _MOST_WORK = 1 << 29
 TABLE = Purpose("the table", "name another file with --csv")
 
 
-@dataclass(frozen=True)
-class Algorithm:
+class Algorithm(NamedTuple):
     """One way to multiply: element types of operands and result, JAX's name of the arithmetic."""
 
     operand: str
@@ -129,9 +129,7 @@ def report_table(report: Report) -> Table:
         previous = algorithm.operand
         unit = "OPS" if algorithm.operand == "int8" else "FLOPS"
         table.add_row(
-            algorithm.operand,
-            algorithm.result,
-            algorithm.precision,
+            *algorithm,
             row.path,
             "-" if row.seconds is None else time_text(row.seconds),
             "-" if speed is None else speed_text(1000 * speed, unit),
@@ -167,13 +165,12 @@ def write_csv(report: Report, path: Path) -> None:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in report.rows:
-        algorithm, error = row.algorithm, row.error
+        error = row.error
         figures = (error.largest, error.root_mean_square, error.bound) if error else [None] * 3
         writer.writerow([
-            report.device, *report.sizes, report.data,
-            algorithm.operand, algorithm.result, algorithm.precision, row.path, row.config,
-            row.seconds, row.speed(report.sizes), report.relative(row), *figures,
-            row.verdict, row.reason,
+            report.device, *report.sizes, report.data, *row.algorithm, row.path, row.config,
+            row.seconds, row.speed(report.sizes), report.relative(row), *figures, row.verdict,
+            row.reason,
         ])  # fmt: skip
     write_whole(path, text.getvalue(), TABLE)
 

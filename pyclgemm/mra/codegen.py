@@ -187,8 +187,7 @@ def _load(transform: Transform, config: FusedConfig) -> Any:
     """A function that writes the load of a vector along the third dimension, by its pointer."""
     element, width, stack = _element(transform), config.VW, transform.tensors
     if stack.has_rows or width == 1:
-        aligned = _aligned(stack, config)
-        return lambda pointer: element.load(pointer, width, aligned=aligned)
+        return functools.partial(element.load, width=width, aligned=_aligned(stack, config))
 
     def gather(pointer: str) -> str:
         elements = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
@@ -201,8 +200,7 @@ def _store(transform: Transform, config: FusedConfig) -> Any:
     """A function that writes the store of such a vector, by its value and pointer."""
     element, width, stack = _element(transform), config.VW, transform.out
     if stack.has_rows or width == 1:
-        aligned = _aligned(stack, config)
-        return lambda value, pointer: element.store(value, pointer, width, aligned=aligned)
+        return functools.partial(element.store, width=width, aligned=_aligned(stack, config))
     return lambda value, pointer: "\n".join(
         f"({pointer})[OUT_AT(0, 0, {i})] = {value}{element.lane(i, width)};" for i in range(width)
     )
