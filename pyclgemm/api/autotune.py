@@ -21,15 +21,17 @@ from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..families.registry import problem_on
 from ..measure.bench import Bench, Calls, Pace, rotated_sets
-from ..measure.filled_queue import QueueBlocker
+from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
-from ..problem.precision import is_complex
+from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..runtime.arrays import MatrixSequence, PackedMatrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_buffer
+from ..runtime.queue_state import forget_choices
 from ..selection.database import load_database, reload_database
-from ..selection.features import features_of, record_for
+from ..selection.features import features_of, features_of_record, record_for
+from ..selection.records import Record
 from ..selection.saving import save_records, user_file
 from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
@@ -40,6 +42,9 @@ VARIABLE = "PYCLGEMM_AUTOTUNE"
 #: Choices that are timed, and seconds for timing them, where nobody says.
 TOP, SECONDS = 5, 1.0
 _MOST_SECONDS = 3600.0
+
+#: The parts of the time that building may take before timing begins, and timing at least.
+_BUILDING, _TIMING = 0.5, 0.1
 
 #: A choice this much faster than the first takes its place; less is noise.
 _BETTER = 0.985
@@ -78,8 +83,12 @@ def autotune(
     top: int = TOP,
     seconds: float = SECONDS,
     save: bool = True,
+    clock: Clock | None = None,
 ) -> Tuned:
     """Time the choices that predict the least time for a product, and take the fastest.
+
+    The record that is saved is found by products of the same features (`Features`). For a packed
+    operand, or one whose elements lie apart in both directions, there is no such record.
 
     Parameters
     ----------
@@ -95,58 +104,91 @@ def autotune(
     top : int
         Choices that are timed, at most.
     seconds : float
-        For timing; building kernels comes on top.
+        For all of it, of which the first half may go into building: no kernel but the first is
+        built later.
     save : bool
         Whether the user's database gets the fastest.
+    clock : Clock, optional
+        By which it is decided what is built.
 
     Raises
     ------
     ArgumentError
-        If `top` or `seconds` is out of range.
+        If `top` or `seconds` is no such number, or out of range.
     DatabaseError, FileError
         If the user's database cannot be written.
     """
-    if not isinstance(top, int) or top < 1:
-        raise ArgumentError(f"top is {shown(top)}; an integer of at least 1 is wanted")
-    if not 0 < seconds <= _MOST_SECONDS:
-        raise ArgumentError(f"seconds is {shown(seconds)}; up to {_MOST_SECONDS:g} are wanted")
+    check_limits(top, seconds)
+    clock = clock or Clock()
+    begin = clock.now()
+    for array in arrays:
+        for event in getattr(array, "events", ()):
+            event.wait()
     problem, traits = product.problem, traits_of(queue.device)
     check_supported(problem.dtype, problem.precision, traits)
     problem, _ = faster_arithmetic(problem, traits, load_database())
     product = replace(product, problem=problem)
-    found = alternatives(problem, traits, load_database(), top)
-    built = [(choice, sequence) for choice in found if (sequence := _built(queue, product, choice))]
-    if not built:
-        raise UnsupportedError(f"none of {len(found)} choices can be built for this product")
+    found = alternatives(problem, traits, load_database(), int(top))
+    built = _built(queue, product, found, clock, begin + _BUILDING * seconds)
     if 0 in (problem.m, problem.n, problem.k):
-        return Tuned(*built[0])  # there is nothing to time
+        return Tuned(*next(built))  # there is nothing to time
     with _restored(queue, arrays[2]) as restore:
         right = _right(queue, product, arrays, scalars, built, restore)
-        times = _times(queue, right, arrays, scalars, seconds)
+        left = max(seconds - (clock.now() - begin), _TIMING * seconds)
+        times = _times(queue, right, arrays, scalars, left)
     first = times[right[0][0]]
     best, sequence = min(right, key=lambda one: times[one[0]])
     if times[best] > _BETTER * first:
         best, sequence = right[0]
-    measured = replace(
-        best, seconds=times[best], reason=f"the fastest of {len(right)} that were timed"
-    )
-    if save:
-        on_device = problem_on(problem, traits)
-        operations = (8 if is_complex(problem.dtype) else 2) * problem.m * problem.n * problem.k
-        gflops = operations * max(1, problem.products) / times[best] / 1e9
-        record = record_for(features_of(on_device), best.config, gflops)
+    reason = f"the fastest of {len(right)} that were timed"
+    measured = replace(best, seconds=times[best], reason=reason)
+    record = _record(problem_on(problem, traits), measured) if save else None
+    if record is not None:
         name = problem.dtype, problem.precision.name
         save_records(user_file(traits), traits, name, [record])
         reload_database()
+        forget_choices()
     return Tuned(measured, sequence)
 
 
-def _built(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence | None:
-    """The launches of a choice; None if the device's compiler refuses them."""
-    try:
-        return build_sequence(queue, product, choice)
-    except (KernelBuildError, ConfigError, UnsupportedError):
+def check_limits(top: Any, seconds: Any) -> None:
+    """Raise `ArgumentError` unless both are numbers within bounds."""
+    is_number = isinstance(top, (int, np.integer)) and not isinstance(top, bool)
+    if not is_number or top < 1:
+        raise ArgumentError(f"top is {shown(top)}; an integer of at least 1 is wanted")
+    kinds = (int, float, np.integer, np.floating)
+    is_number = isinstance(seconds, kinds) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= _MOST_SECONDS:
+        raise ArgumentError(
+            f"seconds is {shown(seconds)}; a number above 0, up to {_MOST_SECONDS:g}, is wanted"
+        )
+
+
+def _record(problem: GemmProblem, measured: Choice) -> Record | None:
+    """The record of what was measured; None if it would not be found for this very product."""
+    if problem.packed is not None or measured.seconds is None:
         return None
+    features = features_of(problem)
+    gflops = problem.flops / measured.seconds / 1e9
+    record = record_for(features, measured.config, gflops)
+    found = features_of_record(record, problem.dtype, problem.precision.name)
+    return record if found == features else None
+
+
+def _built(
+    queue: cl.CommandQueue, product: Product, found: Sequence[Choice], clock: Clock, until: float
+) -> Iterator[tuple[Choice, LaunchSequence]]:
+    """The launches of choices that the device's compiler takes, as long as there is time."""
+    number = 0
+    for choice in found:
+        if number and clock.now() >= until:
+            return
+        with contextlib.suppress(KernelBuildError, ConfigError, UnsupportedError):
+            sequence = build_sequence(queue, product, choice)
+            number += 1
+            yield choice, sequence
+    if not number:
+        raise UnsupportedError(f"none of {len(found)} choices can be built for this product")
 
 
 def _right(
@@ -154,11 +196,12 @@ def _right(
     product: Product,
     arrays: Sequence[Any],
     scalars: tuple[Any, Any],
-    built: list[tuple[Choice, LaunchSequence]],
+    built: Iterator[tuple[Choice, LaunchSequence]],
     restore: Callable[[], None],
 ) -> list[tuple[Choice, LaunchSequence]]:
     """The choices whose results agree with the first one's, and the first."""
-    results: list[NDArray[Any]] = []
+    first: NDArray[Any] | None = None
+    allowed: NDArray[Any] | None = None
     right = []
     for choice, sequence in built:
         restore()
@@ -166,38 +209,42 @@ def _right(
             sequence.enqueue(arrays, scalars)
             queue.finish()
         except (cl.Error, ConfigError, MemoryError):
-            if not results:
+            if first is None:
                 raise
             continue
-        result = _content(queue, arrays[2])
-        if not results or _agree(product, arrays, scalars, queue, results[0], result):
-            right.append((choice, sequence))
-            results = results or [result]
+        result = _content(queue, arrays[2]).astype(complex)
+        if first is None:
+            first = result
+        else:
+            if allowed is None:
+                allowed = _allowed(product, arrays, scalars, queue, first)
+            with np.errstate(all="ignore"):
+                if not (~np.isfinite(first) | (np.abs(first - result) <= allowed)).all():
+                    continue
+        right.append((choice, sequence))
     return right
 
 
-def _agree(
+def _allowed(
     product: Product,
     arrays: Sequence[Any],
     scalars: tuple[Any, Any],
     queue: cl.CommandQueue,
-    one: NDArray[Any],
-    other: NDArray[Any],
-) -> bool:
-    """Whether two results are no farther apart than rounding may have it.
+    result: NDArray[Any],
+) -> NDArray[Any]:
+    """How far apart rounding may have two results.
 
     Of each, sums are within the bound of `pyclgemm.measure.verify`, with k times the largest
     elements of A and B in the place of the sums of their absolute products.
     """
     problem = product.problem
+    rounding = rounding_of(problem.dtype, problem.k, problem.precision, problem.result_dtype)
+    largest = math.prod(_largest(queue, array) for array in arrays[:2]) * problem.k
+    sums = abs(scalars[0]) * _STEEPEST * rounding.sums * largest
     with np.errstate(all="ignore"):
-        finite = np.isfinite(one.astype(np.complex128 if is_complex(problem.dtype) else float))
-        rounding = rounding_of(problem.dtype, problem.k, problem.precision, problem.result_dtype)
-        largest = math.prod(_largest(queue, array) for array in arrays[:2]) * problem.k
-        sums = abs(scalars[0]) * _STEEPEST * rounding.sums * largest
-        stored = 4 * (rounding.storing + rounding.sums) * np.abs(one.astype(complex))
-        difference = np.abs(one.astype(complex) - other.astype(complex))
-        return bool((~finite | (difference <= 2 * (sums + stored + rounding.floor))).all())
+        stored = 4 * (rounding.storing + rounding.sums) * np.abs(result)
+        allowed: NDArray[Any] = 2 * (sums + stored + rounding.floor)
+        return allowed
 
 
 def _largest(queue: cl.CommandQueue, operand: Any) -> float:
@@ -219,7 +266,7 @@ def _times(
     count = rotated_sets(size, queue.device)
     sets = [list(arrays), *(_copied(queue, arrays) for _ in range(count - 1))]
     is_cpu = bool(queue.device.type & cl.device_type.CPU)
-    blocker = None if is_cpu else QueueBlocker(queue)
+    blocker = blocker_of(queue)
     bench = Bench(Pace(burst=0.005, rest=1.0 if is_cpu else 0.5, rounds=7, seconds=seconds))
     for number, (_, sequence) in enumerate(right):
         calls = [

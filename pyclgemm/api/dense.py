@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..runtime.memory import check_array, new_buffer, to_device
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import Choice, packed_layout
-from .autotune import SECONDS, TOP
+from .autotune import SECONDS, TOP, check_limits
 from .gemm import gemm
 from .plan import GemmPlan, plan
 from .prepare import check_supported
@@ -222,12 +222,17 @@ class DenseLayer:
         >>> list(choices)
         [1, 16]
         """
-        choices = {}
-        for rows in batch_sizes:
-            if not isinstance(rows, int) or rows < 1:
+        check_limits(top, seconds)
+        if not isinstance(batch_sizes, Iterable) or isinstance(batch_sizes, str):
+            raise ArgumentError(f"batch_sizes is {shown(batch_sizes)}; several integers are wanted")
+        sizes = list(batch_sizes)
+        for rows in sizes:
+            if not isinstance(rows, (int, np.integer)) or isinstance(rows, bool) or rows < 1:
                 raise ArgumentError(
                     f"batch_sizes has {shown(rows)}; integers of at least 1 are wanted"
                 )
+        choices = {}
+        for rows in map(int, sizes):
             shape = rows, self.weight.shape[0]
             numbers = np.random.default_rng(0).integers(-3, 4, shape)
             x = to_device(self.queue, "x", numbers.astype(self.weight.dtype))

@@ -129,6 +129,7 @@ class Prepared(NamedTuple):
     sequence: LaunchSequence
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    is_chosen: bool  # by what databases say; else the caller named it, or it was timed
 
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
@@ -142,14 +143,17 @@ def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Pr
     """Build the launches, and keep them under a key."""
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    if call.config is None and is_asked_for():
+    is_tuned = call.config is None and is_asked_for()
+    if is_tuned:
         out = call.out
         if out is None:
             out = new_array(queue, "out", shape, dtype, call.allocator)
+        if call.wait_for:
+            cl.wait_for_events(call.wait_for)
         sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
     else:
         sequence = build_sequence(queue, *choose(queue, product, call.config))
-    prepared = Prepared(sequence, shape, dtype)
+    prepared = Prepared(sequence, shape, dtype, call.config is None and not is_tuned)
     queue_state(queue).prepared.keep(key, prepared)
     return prepared
 
@@ -157,7 +161,7 @@ def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Pr
 def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
     """Run a product whose arrays are on the device; returns the result and its event."""
     call = call.checked()
-    sequence, shape, dtype = prepare(queue, call)
+    sequence, shape, dtype, _ = prepare(queue, call)
     out = call.out
     if out is None:
         out = new_array(queue, "out", shape, dtype, call.allocator)

@@ -128,10 +128,11 @@ class GemmPlan:
         top : int
             How many kernels are timed, at most.
         seconds : float
-            For timing them; building them comes on top.
+            For all of it; half of it may go into building kernels.
         save : bool
-            Whether the user's database gets the fastest, so that products like this one take it in
-            later programs.
+            Whether the user's database gets the fastest, so that products like this one take it
+            from then on. It has no records of packed operands, nor of any whose elements lie apart
+            in both directions.
 
         Returns
         -------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -39,6 +40,12 @@ class PreparedCalls(Generic[Prepared]):
     def take(self, key: Any) -> Prepared | None:
         """The entry of a key, or None; it is kept no longer."""
         return self._calls.pop(key, None)
+
+    def drop(self, is_old: Callable[[Prepared], bool]) -> None:
+        """Keep no longer what is old."""
+        for key, prepared in list(self._calls.items()):
+            if is_old(prepared):
+                self.take(key)
 
     def keep(self, key: Any, prepared: Prepared) -> None:
         """Keep an entry."""
@@ -129,6 +136,13 @@ def queue_state(queue: cl.CommandQueue) -> QueueState:
 
 
 _live: weakref.WeakSet[QueueState] = weakref.WeakSet()
+
+
+def forget_choices() -> None:
+    """Have the next call of each kind choose anew: databases have changed."""
+    for state in list(_live):
+        state.prepared.drop(lambda prepared: getattr(prepared, "is_chosen", False))
+
 
 #: The last command of each queue that was dropped before its work was done, and its context.
 _unfinished: deque[tuple[cl.Event, cl.Context]] = deque()

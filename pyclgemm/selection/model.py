@@ -64,6 +64,8 @@ class Ranked(Candidate):
     """A candidate, and the time that is expected of it."""
 
     seconds: float
+    number: int  # in the order of candidates, from 1
+    is_least: bool  # no other has a lesser time, even of those that come later for being doubtful
 
 
 @dataclass(frozen=True)
@@ -276,9 +278,10 @@ class Ranking:
         if not self.candidates:
             return
         expected, compared, _ = self.seconds(problem)
-        for index in np.argsort(compared, kind="stable"):
-            one = self.candidates[index]
-            yield Ranked(one.config, one.file, float(expected[index]))
+        least = expected.min()
+        for number, index in enumerate(np.argsort(compared, kind="stable"), 1):
+            one, seconds = self.candidates[index], expected[index]
+            yield Ranked(one.config, one.file, float(seconds), number, bool(seconds == least))
 
     def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
         """The expected time of each candidate, the time by which they are compared, and the doubt.

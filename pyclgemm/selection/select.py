@@ -26,7 +26,7 @@ from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
 from .model import Hits, Ranked, compares_families, knowledge, predict, ranking
-from .records import ALIGNED, Threshold
+from .records import ALIGNED, Record, Threshold
 
 
 @dataclass(frozen=True)
@@ -190,12 +190,21 @@ def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) ->
     for file, record in known.measured_on(problem):
         config = _reading(record.config, problem.packed)
         if config is not None and not _broken(config, problem, traits):
-            speed = "" if record.gflops is None else f": {record.gflops:g} GFLOPS"
-            reason = f"measured on this very product{speed}"
+            reason = _where_measured(known.hits, file, record)
             seconds = known.seconds(record, problem)
             if seconds is None:
                 seconds = float(predict([config], problem, traits, database)[0])
             yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
+
+
+def _where_measured(hits: Hits, file: DatabaseFile, record: Record) -> str:
+    """On what a record was measured: an entry may borrow it of another type, without its speed."""
+    if record.gflops is not None:
+        return f"measured on this very product: {record.gflops:g} GFLOPS"
+    for one, entry in hits:
+        if one is file and entry.like is not None and record in entry.borrowed:
+            return f"measured on this product in {entry.like.dtype} by {entry.like.precision}"
+    return "measured on this very product"
 
 
 def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
@@ -226,8 +235,9 @@ def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -
         if broken := _broken(config, problem, traits, is_checked=config is one.config):
             passed_over[f"{config.family} ({broken})"] = None
             continue
+        place = "the least" if one.is_least else f"number {one.number} with doubts counted,"
         reason = (
-            f"{decided}{one.seconds * 1e6:.3g} us are predicted, the least of "
+            f"{decided}{one.seconds * 1e6:.3g} us are predicted, {place} of "
             f"{len(candidates.candidates)} configurations"
         )
         if is_empty:

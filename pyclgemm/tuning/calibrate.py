@@ -33,6 +33,7 @@ from ..measure.filled_queue import Clock, blocker_of
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
+from ..runtime.queue_state import forget_choices
 from ..selection.database import (
     DATABASE,
     Database,
@@ -253,6 +254,7 @@ class Calibrator:
         with locked(self._path, DATABASE):
             save_file(self._file(models))
         reload_database()
+        forget_choices()
         return {name[0]: fits[name] for name in self._samples if name in fits}
 
 

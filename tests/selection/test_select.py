@@ -1,6 +1,7 @@
 """Path, configuration and packed layout: what is measured, predicted, or said by a caller."""
 
 import itertools
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -150,6 +151,13 @@ def test_alternatives_are_in_the_order_of_their_times(architecture, text):
     times = [one.seconds for one in predicted]
     assert all(after > 0.8 * max(times[: i + 1]) for i, after in enumerate(times))
     assert alternatives(asked(text), typical_traits(architecture), load_database(), 1) == [choice]
+    # Which is the least predicted time of all, no other says of itself.
+    least = min(one.seconds for one in [choice, *predicted] if "predicted" in one.reason)
+    numbers = []
+    for one in predicted:
+        assert one.seconds == least or "the least of" not in one.reason
+        numbers += map(int, re.findall(r"predicted, number (\d+) with doubts", one.reason))
+    assert numbers == sorted(set(numbers)) and len(numbers) >= len(predicted) - 1
 
 
 @pytest.mark.parametrize(

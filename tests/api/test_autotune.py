@@ -1,0 +1,256 @@
+"""Autotuning: what is timed and kept, who takes it later, and what is left as it was."""
+
+import threading
+from contextlib import nullcontext
+from unittest.mock import Mock, patch
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.api import autotune as autotuning
+from pyclgemm.api import gemm as gemm_module
+from pyclgemm.errors import KernelBuildError, UnsupportedError
+from pyclgemm.selection.database import read_file
+from pyclgemm.selection.saving import user_file
+from tests.support.arrays import draw, upload
+from tests.support.bench_fakes import FakeTime
+from tests.support.checks import raises
+
+BRIEFLY = {"top": 2, "seconds": 0.05}
+MEASURED = "measured on this very product"
+
+
+@pytest.fixture
+def records(home, traits):
+    """A function that gives the records of the user's database, as text."""
+
+    def read():
+        path = user_file(traits)
+        entries = read_file(path).entries if path.exists() else ()
+        return [str(record) for entry in entries for record in entry.own]
+
+    return read
+
+
+@pytest.fixture
+def square(queue, rng):
+    return upload(queue, *draw(rng, (64, 64), (64, 64)))
+
+
+# ------------------------------------------------------------- who takes it later
+
+
+ALL = np.s_[:, :]
+#: Shapes of A and B, and what is taken of each.
+LAYOUTS = {
+    "contiguous": (((64, 64), ALL), ((64, 64), ALL)),
+    "odd sizes": (((63, 65), ALL), ((65, 67), ALL)),
+    "gaps between rows": (((64, 101), np.s_[:, :64]), ((64, 64), ALL)),
+    "gaps that keep the alignment": (((64, 104), np.s_[:, :64]), ((64, 64), ALL)),
+    "an odd offset": (((64, 101), np.s_[:, 1:65]), ((64, 64), ALL)),
+    "rows in reverse": (((64, 64), np.s_[::-1]), ((64, 64), ALL)),
+    "a row": (((1, 64), ALL), ((64, 65), ALL)),
+    "a column": (((64, 64), ALL), ((64, 1), ALL)),
+    "a batch": (((8, 64, 72), np.s_[:, :, :64]), ((8, 64, 64), np.s_[:, :])),
+    "one B for all": (((8, 64, 64), np.s_[:, :]), ((64, 64), ALL)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_product_of_the_same_layout_takes_the_record(queue, records, name):
+    a, b = (cl_array.zeros(queue, shape, np.float32)[part] for shape, part in LAYOUTS[name])
+    choice = pyclgemm.plan(queue, a, b).autotune(**BRIEFLY)
+    assert len(records()) == 1 and "that were timed" in choice.reason
+    later = pyclgemm.explain(queue, a, b)
+    assert later.config == choice.config and later.level == "device"
+    assert later.reason.startswith(MEASURED)
+    assert later.seconds == pytest.approx(choice.seconds, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["packed", "strided", "save=False", "nothing to compute"])
+def test_what_no_later_product_would_be_known_by_is_not_recorded(queue, records, square, name):
+    a, b = square
+    options = dict(BRIEFLY)
+    if name == "packed":
+        b = pyclgemm.pack(queue, b)
+    elif name == "strided":
+        a = (cl_array.zeros(queue, (64, 128), np.float32) + 1)[:, ::2]
+    elif name == "save=False":
+        options["save"] = False
+    alpha = 0.0 if name == "nothing to compute" else 1.0
+    plan = pyclgemm.plan(queue, a, b, alpha=alpha)
+    plan.autotune(**options)
+    left = np.ones((64, 64)) if name == "strided" else a.get()
+    expected = alpha * left @ square[1].get()
+    np.testing.assert_allclose(plan(a, b).get(), expected, rtol=1e-4, atol=1e-4)
+    assert records() == []
+    assert MEASURED not in pyclgemm.explain(queue, *square).reason
+
+
+def test_a_product_that_was_prepared_before_takes_the_record(queue, records, square):
+    pyclgemm.gemm(queue, *square)
+    with patch.object(gemm_module, "choose", Mock(side_effect=gemm_module.choose)) as choose:
+        pyclgemm.gemm(queue, *square)
+        assert choose.call_count == 0
+        pyclgemm.plan(queue, *square).autotune(**BRIEFLY)
+        for _ in range(2):
+            pyclgemm.gemm(queue, *square)
+        assert choose.call_count == 1
+    assert records() == ["64x64x64"]
+
+
+# ------------------------------------------------------------- what is left as it was
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_content_of_the_result_is_restored(queue, records, square, rng, in_place):
+    (before,) = draw(rng, (64, 100))
+    (whole,) = upload(queue, before)
+    out = whole[:, 3:67]
+    options = {"c": out, "beta": 0.5} if in_place else {}
+    plan = pyclgemm.plan(queue, *square, **options, out=out)
+    plan.autotune(**BRIEFLY)
+    np.testing.assert_array_equal(whole.get(), before)
+    a, b = square
+    plan(a, b, *[out] * in_place, out=out)
+    expected = a.get() @ b.get() + 0.5 * in_place * before[:, 3:67]
+    np.testing.assert_allclose(whole.get()[:, 3:67], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_content_is_restored_where_a_launch_fails(queue, records, square, rng):
+    (before,) = draw(rng, (64, 64))
+    (out,) = upload(queue, before)
+    plan = pyclgemm.plan(queue, *square, out=out)
+    interrupted = patch.object(autotuning, "_times", side_effect=KeyboardInterrupt)
+    with interrupted, pytest.raises(KeyboardInterrupt):
+        plan.autotune(**BRIEFLY)
+    np.testing.assert_array_equal(out.get(), before)
+    assert records() == []
+
+
+# ------------------------------------------------------------- time
+
+
+@pytest.mark.parametrize(("build", "timed"), [(0.01, 5), (0.2, 3), (0.6, 1), (100.0, 1)], ids=str)
+def test_slow_builds_leave_choices_out(queue, home, square, build, timed):
+    time = FakeTime()
+
+    def slow(*arguments):
+        time.seconds += build
+        return autotuning_build(*arguments)
+
+    autotuning_build = autotuning.build_sequence
+    plan = pyclgemm.plan(queue, *square)
+    with patch.object(autotuning, "build_sequence", slow):
+        found = autotuning.autotune(
+            queue, plan.product, [*square, cl_array.zeros_like(square[0])], (1.0, None),
+            top=5, seconds=1.0, save=False, clock=time.clock(),
+        )  # fmt: skip
+    assert found.choice.reason == f"the fastest of {timed} that were timed"
+
+
+@pytest.mark.parametrize("refused", [1, 5])
+def test_choices_that_cannot_be_built_are_left_out(queue, home, square, refused):
+    plan = pyclgemm.plan(queue, *square)
+    build, calls = autotuning.build_sequence, []
+
+    def refusing(*arguments):
+        calls.append(arguments)
+        if len(calls) <= refused:
+            raise KernelBuildError("a test")
+        return build(*arguments)
+
+    expected = raises(UnsupportedError, "none of 5") if refused == 5 else nullcontext()
+    with patch.object(autotuning, "build_sequence", refusing), expected:
+        plan.autotune(top=5, seconds=5.0, save=False)
+        assert plan.choice.reason == "the fastest of 4 that were timed"
+
+
+# ------------------------------------------------------------- arguments
+
+REFUSED = [
+    *(("top", value) for value in (0, -1, 1.5, "5", None, True)),
+    *(("seconds", value) for value in (0, -1, 3601, float("nan"), float("inf"), "1", None, True)),
+    ("seconds", 1j),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+@pytest.mark.parametrize("of", ["plan", "layer"])
+def test_arguments_that_are_refused(queue, square, name, value, of):
+    with raises(pyclgemm.ArgumentError, name, repr(value), "wanted"):
+        if of == "plan":
+            pyclgemm.plan(queue, *square).autotune(**{name: value})
+        else:
+            pyclgemm.DenseLayer(queue, square[1]).autotune([], **{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, "16", None, True])
+@pytest.mark.parametrize("is_one", [False, True])
+def test_batch_sizes_that_are_refused(queue, square, value, is_one):
+    layer = pyclgemm.DenseLayer(queue, square[1])
+    with raises(pyclgemm.ArgumentError, "batch_sizes", repr(value), "integers", "wanted"):
+        layer.autotune(value if is_one else [value])
+
+
+def test_numbers_of_numpy_are_numbers(queue, records, square):
+    plan = pyclgemm.plan(queue, *square)
+    plan.autotune(np.int64(1), np.float32(0.05))
+    layer = pyclgemm.DenseLayer(queue, square[1])
+    assert list(layer.autotune(np.array([3]), 1, 0.05, save=False)) == [3]
+
+
+# ------------------------------------------------------------- layers and first calls
+
+
+def test_a_layer_takes_the_fastest(queue, records, square, rng):
+    layer = pyclgemm.DenseLayer(queue, square[1], activation="relu")
+    choices = layer.autotune([1, 16], **BRIEFLY)
+    for rows in (1, 16, 17):
+        (x,) = draw(rng, (rows, 64))
+        expected = np.maximum(x @ square[1].get(), 0)
+        np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-4)
+    assert choices.keys() == {1, 16}
+    assert all("that were timed" in choice.reason for choice in choices.values())
+
+
+@pytest.fixture
+def at_first_calls(monkeypatch):
+    """Counts what is autotuned because the environment asks for it."""
+    monkeypatch.setenv("PYCLGEMM_AUTOTUNE", "1")
+    tuned = Mock(side_effect=lambda *given: autotuning.autotune(*given, **BRIEFLY))
+    monkeypatch.setattr(gemm_module, "autotune", tuned)
+    return tuned
+
+
+def test_first_calls_of_each_kind_are_tuned(fresh_queue, records, at_first_calls, rng):
+    a, b = draw(rng, (48, 32), (32, 40))
+    for calls, left in ((1, a), (1, a), (2, a[:7]), (2, a), (2, a[:7])):
+        np.testing.assert_allclose(pyclgemm.gemm(fresh_queue, left, b), left @ b, rtol=1e-4)
+        assert at_first_calls.call_count == calls
+    assert sorted(records()) == ["48x40x32", "7x40x32"]
+    config = pyclgemm.explain(fresh_queue, a, b).config
+    pyclgemm.gemm(fresh_queue, a, b, config=config)
+    assert at_first_calls.call_count == 2
+
+
+def test_a_first_call_waits_for_its_operands(fresh_queue, records, at_first_calls, rng):
+    a, b = draw(rng, (48, 48), (48, 48))
+    left, right = upload(fresh_queue, a, b)
+    event = cl.UserEvent(fresh_queue.context)
+    timer = threading.Timer(0.2, event.set_status, [cl.command_execution_status.COMPLETE])
+    timer.start()
+    out = pyclgemm.gemm(fresh_queue, left, right, wait_for=[event])
+    assert not timer.is_alive()
+    np.testing.assert_allclose(out.get(), a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", ["2", "yes", "true", " "])
+def test_the_variable_is_0_or_1(fresh_queue, monkeypatch, value):
+    monkeypatch.setenv("PYCLGEMM_AUTOTUNE", value)
+    one = np.ones((3, 5), np.float32)
+    with raises(pyclgemm.ArgumentError, "PYCLGEMM_AUTOTUNE", repr(value), "wanted"):
+        pyclgemm.gemm(fresh_queue, one, one, trans_b=True)
