@@ -208,9 +208,7 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
     [[0, 2], [1]]
     """
     several = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
-    parts: dict[Any, list[int]] = {}
-    for number, members in enumerate(zip(*several, strict=True)):
-        parts.setdefault(tuple(map(_memory_of, members)), []).append(number)
+    parts = _numbers_by_memory(several)
     if len(parts) < 2:
         return [([_whole(one) for one in operands], range(count))]
     return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
@@ -245,14 +243,19 @@ def _by_memory(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
     """The matrices in each buffer and of each pair of strides: buffer, numbers, sequence."""
     if not isinstance(operand, ArraySequence):
         return [(_memory_of(operand)[0], range(1), operand)] if operand.base_data else []
-    kinds: dict[Any, list[int]] = {}
-    for number, member in enumerate(operand):
-        kinds.setdefault(_memory_of(member), []).append(number)
     return [
-        (buffer, numbers, MatrixSequence.of([operand[number] for number in numbers]))
-        for (buffer, _), numbers in kinds.items()
+        (buffer, numbers, at(operand, numbers))
+        for ((buffer, _),), numbers in _numbers_by_memory([operand]).items()
         if buffer
     ]
+
+
+def _numbers_by_memory(sequences: Sequence[ArraySequence]) -> dict[Any, list[int]]:
+    """The numbers of members that lie in the same buffers, with the same strides."""
+    parts: dict[Any, list[int]] = {}
+    for number, members in enumerate(zip(*sequences, strict=True)):
+        parts.setdefault(tuple(map(_memory_of, members)), []).append(number)
+    return parts
 
 
 def _memory_of(array: Any) -> tuple[int, tuple[int, ...]]:
