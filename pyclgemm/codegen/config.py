@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..device.traits import DeviceTraits
 from ..errors import shown
-from ..problem.precision import is_complex
+from ..problem.precision import DTYPES, is_complex
 from .element import stored_bytes
 
 
@@ -27,10 +27,7 @@ class Config:
 
 
 #: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
-STAGED_BYTES = {
-    "int8": 4, "float16": 4, "bfloat16": 4, "float32": 4, "float64": 8, "complex64": 8,
-    "complex128": 16,
-}  # fmt: skip
+STAGED_BYTES = {dtype: max(4, stored_bytes(dtype)) for dtype in DTYPES}
 
 #: Registers of a work-item and of a work-group at most, on NVIDIA's devices (CUDA C++ Programming
 #: Guide, "Compute Capabilities").

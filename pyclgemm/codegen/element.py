@@ -81,6 +81,16 @@ class ElementType:
             stored = f"*(const {space} {self.stored_real}{count} *)({pointer})"
         else:
             stored = f"vload{count}(0, (const {space} {self.stored_real} *)({pointer}))"
+        return self._converted(stored, count)
+
+    def entry(self, array: str, index: str) -> str:
+        """Expression for the element at an `index` of an `array` of stored elements."""
+        if self.stored_real == "half" and self.converts:
+            return f"vload_half({index}, {array})"
+        return self._converted(f"*{array}" if index == "0" else f"{array}[{index}]", self.parts)
+
+    def _converted(self, stored: str, count: int) -> str:
+        """As many real numbers as they are stored, in registers."""
         if not self.converts:
             return stored
         lanes = "" if count == 1 else str(count)
@@ -88,17 +98,6 @@ class ElementType:
             wide = f"convert_uint{lanes}({stored})" if lanes else f"(uint){stored}"
             return f"as_float{lanes}({wide} << 16)"
         return f"convert_{self.real}{lanes}({stored})"
-
-    def entry(self, array: str, index: str) -> str:
-        """Expression for the element at an `index` of an `array` of stored elements."""
-        if self.stored_real == "half" and self.converts:
-            return f"vload_half({index}, {array})"
-        stored = f"*{array}" if index == "0" else f"{array}[{index}]"
-        if not self.converts:
-            return stored
-        if self.dtype == "bfloat16":
-            return f"as_float((uint){stored} << 16)"
-        return f"convert_{self.real}{self.parts if self.parts > 1 else ''}({stored})"
 
     def assign(self, value: str, array: str, index: str) -> str:
         """Statement that stores an element at an `index` of an `array` of stored elements."""

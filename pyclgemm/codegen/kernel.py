@@ -9,13 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.traits import DeviceTraits
-from ..problem.problem import (
-    GemmProblem,
-    MatrixLayout,
-    activation_expression,
-    result_arguments,
-    result_expression,
-)
+from ..problem.problem import ACTIVATIONS, GemmProblem, MatrixLayout
 from .config import Config
 from .element import ElementType, epilogue_type
 from .source import (
@@ -68,9 +62,22 @@ class GemmParts:
 
     def result_of(self, total: str, addend: str, bias: str) -> str:
         """OpenCL C expression for a result whose sum of products is `total`."""
+        problem = self.problem
         if self.wide.real != self.element.real:
             total = f"({self.wide.real}){total}"
-        return result_expression(self.problem, total, addend, bias)
+        if not (problem.c or problem.bias or problem.activation):
+            return f"scale(alpha, {total})" if problem.complex else f"alpha * {total}"
+        return f"result_of({', '.join(self._result_arguments(total, addend, bias))})"
+
+    def _result_arguments(self, total: str, addend: str, bias: str) -> list[str]:
+        """What ``result_of`` in ``common/prelude.mako`` is given."""
+        with_c = ["beta", addend] if self.problem.c else []
+        return ["alpha", total, *with_c, *([bias] if self.problem.bias else [])]
+
+    def activation_of(self, real: str) -> str:
+        """OpenCL C expression that applies the activation to ``x`` of type `real`."""
+        suffix = "" if real.startswith("double") else "f"
+        return ACTIVATIONS[self.problem.activation or ""].format(real=real, f=suffix)
 
     def result_at(self, total: str, row: str, column: str, addend: str = "") -> str:
         """The same for an entry whose bias is read, and whose C is where `addend` is empty."""
@@ -85,7 +92,7 @@ class GemmParts:
     ) -> KernelSource:  # fmt: skip
         """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
         problem = self.problem
-        names = result_arguments(problem, "sum", "addend", "bias")
+        names = self._result_arguments("sum", "addend", "bias")
         text = render(
             template,
             name=name,
@@ -96,7 +103,7 @@ class GemmParts:
             multiply_add_of=multiply_add(problem.precision.arithmetic, self.traits),
             result_parameters=", ".join(f"const wide {name}" for name in names),
             result_of=self.result_of,
-            activation_of=functools.partial(activation_expression, problem.activation or ""),
+            activation_of=self.activation_of,
             arguments=self.arguments,
             moved=moved_matrices(self.arguments),
             work_items=work_items,

@@ -18,16 +18,22 @@ _JOINED_SUMS = 128
 _BUSY = 0.85
 
 
-@dataclass
+@dataclass(frozen=True)
 class Division:
     """A division of tiles among work-groups."""
 
     groups: int  # work-groups
     rounds: int  # tiles that each of them computes whole, before the remaining ones are divided
 
-    def __post_init__(self) -> None:
-        self.slots = 2 * self.groups  # sets of partial sums: a work-group has those of two tiles
-        self.counters = 2 * self.slots  # of arrivals: one for each slot in both steps of adding up
+    @property
+    def slots(self) -> int:
+        """Sets of partial sums: a work-group has those of two tiles."""
+        return 2 * self.groups
+
+    @property
+    def counters(self) -> int:
+        """Counters of arrivals: one for each slot in both steps of adding up."""
+        return 2 * self.slots
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
         """How often a tile's sums are written: by each work-group, and for a second step again."""

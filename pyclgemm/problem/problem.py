@@ -153,25 +153,6 @@ ACTIVATIONS: dict[str, str] = {
 }
 
 
-def activation_expression(name: str, real: str) -> str:
-    """OpenCL C expression that applies activation `name` to ``x`` of type `real`."""
-    suffix = "" if real.startswith("double") else "f"
-    return ACTIVATIONS[name].format(real=real, f=suffix)
-
-
-def result_arguments(problem: GemmProblem, total: str, addend: str, bias: str) -> list[str]:
-    """What ``result_of`` in ``common/prelude.mako`` is given."""
-    with_c = ["beta", addend] if problem.c else []
-    return ["alpha", total, *with_c, *([bias] if problem.bias else [])]
-
-
-def result_expression(problem: GemmProblem, total: str, addend: str, bias: str) -> str:
-    """OpenCL C expression for a result whose sum of products is `total`."""
-    if not (problem.c or problem.bias or problem.activation):
-        return f"scale(alpha, {total})" if problem.complex else f"alpha * {total}"
-    return f"result_of({', '.join(result_arguments(problem, total, addend, bias))})"
-
-
 @dataclass(frozen=True, eq=False)
 class Epilogue:
     """Bias and activation, applied as ``activation(alpha A B + beta C + bias)``.

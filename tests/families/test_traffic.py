@@ -70,7 +70,7 @@ def test_a_family_of_whole_products_has_no_tiles():
     [
         # b is row-major, but k = 40 is no multiple of a slab: both are packed. A work-item reads
         # 8 + 4 entries for each depth; a sub-group of 32 covers 16 x 2.
-        (INDIRECT, (256, 128, 40), {},
+        (INDIRECT, (256, 128, 40), {"packed": ("a", "b")},
          {"least": 4 * (256 * 40 + 40 * 128 + 256 * 128),
           "packing": 2 * 4 * (256 * 40 + 40 * 128), "tiles": 4 * 4 * 48 * (128 + 64),
           "local_by_items": 4 * 4 * 48 * 256 * 12,

@@ -110,21 +110,32 @@ _MOST_BITS = 3
 _MANY_BYTES = 16 << 10
 
 
-@dataclass
+@dataclass(frozen=True)
 class JoinStep:
     """A step in which some work-items along k give their sums to the others."""
 
     givers: int  # work-items along k that have sums before it and give them away
     takers: int  # those that have all sums after it; `givers` is a multiple
 
-    def __post_init__(self) -> None:
-        self.fan_in = self.givers // self.takers  # work-items whose sums one takes
-        # From one sum of a work-item to the next in local memory.
-        self.distance = f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
-        # Where the sums for a work-item begin.
-        self.taker = plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
-        # A work-item's number among those whose sums one takes.
-        self.giver = f"({divided('lane_k', self.takers)} - 1)"
+    @property
+    def fan_in(self) -> int:
+        """Work-items whose sums one takes."""
+        return self.givers // self.takers
+
+    @property
+    def distance(self) -> str:
+        """In C, from one sum of a work-item to the next in local memory."""
+        return f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
+
+    @property
+    def taker(self) -> str:
+        """In C, where the sums for a work-item begin."""
+        return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
+
+    @property
+    def giver(self) -> str:
+        """In C, a work-item's number among those whose sums one takes."""
+        return f"({divided('lane_k', self.takers)} - 1)"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
 from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 
 
-@dataclass
+@dataclass(frozen=True)
 class ElementProducts:
     """What fragments hold of each element, and which of it is multiplied."""
 
@@ -31,9 +31,10 @@ class ElementProducts:
     #: What is multiplied: a number of A, one of B, and the sum to which their product is added
     terms: tuple[tuple[int, int, int], ...]
 
-    def __post_init__(self) -> None:
-        # Whether the numbers are real and imaginary parts; else they are split terms.
-        self.complex = self.sums == 2
+    @property
+    def complex(self) -> bool:
+        """Whether the numbers are real and imaginary parts; else they are split terms."""
+        return self.sums == 2
 
     def sum_at(self, number: int | str) -> str:
         """In C, the index of one of the sums, or the size of an array of them; empty for one."""

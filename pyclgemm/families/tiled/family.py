@@ -119,13 +119,9 @@ class _TiledFamily(Family[Tiled]):
     def local_bytes(self, config: Tiled, dtype: str) -> int:
         return local_bytes(config.tiles, dtype)
 
-    def _packed(self, problem: GemmProblem, config: Tiled) -> tuple[OperandName, ...]:
-        return ()
-
     def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
         """Work-items read fragments of slabs in local memory."""
         local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], run.sub_group)
-        run = replace(run, packed=self._packed(problem, config))
         size = stored_bytes(problem.dtype)
         return self.tile_traffic(problem, self.tile(config), run, size, local)
 
@@ -292,9 +288,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         }
         packed = pack_operands(product, forms, traits)
         return self.tile_schedule(product, config, traits, packed)
-
-    def _packed(self, problem: GemmProblem, config: XgemmConfig) -> tuple[OperandName, ...]:
-        return tuple(name for name in OPERANDS if needs_packing(name, problem, config))
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return replace(problem, a=PACKED_A, b=PACKED_B)

@@ -205,7 +205,7 @@ _TURNED_BYTES = 4
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Staging:
     """How results are collected in local memory before they are copied out."""
 
@@ -217,11 +217,16 @@ class Staging:
     bytes: int  # local memory for all warpgroups
     turned: bool = False  # whether columns of the result are contiguous: a box's rows are columns
 
-    def __post_init__(self) -> None:
-        # The vectors of a box, as lanes store them where there is no map of the result.
-        self.vectors = BoxVectors(self.map)
+    @property
+    def vectors(self) -> BoxVectors:
+        """The vectors of a box, as lanes store them where there is no map of the result."""
+        return BoxVectors(self.map)
+
+    @property
+    def chunk_strips(self) -> int:
+        """Strips that are collected at a time."""
         columns = self.map.rows if self.turned else self.boxes * self.map.elements
-        self.chunk_strips = columns // STRIP_COLUMNS  # strips that are collected at a time
+        return columns // STRIP_COLUMNS
 
 
 @dataclass(frozen=True)
