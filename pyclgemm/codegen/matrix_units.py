@@ -248,17 +248,6 @@ _AMD_UNITS = (
 _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
-def amd_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an AMD device that multiplies and sums in given types, if there is one."""
-    if traits.platform.lower() in _WITHOUT_BUILTINS:
-        return None
-    for architecture, units in _AMD_UNITS:
-        if re.fullmatch(architecture, traits.architecture):
-            wanted = multiplied, sums
-            return next((unit for unit in units if (unit.operand, unit.sums) == wanted), None)
-    return None
-
-
 # NVIDIA's mma.sync, from compute capability 8.0 on. Lanes form 8 groups of 4 (PTX ISA, "Warp-level
 # matrix instructions: mma", and the figures of each shape): a group holds a row of A or a column of
 # B, each of its lanes a register of neighbouring depths; and of the result two neighbouring columns
@@ -299,18 +288,6 @@ _NVIDIA_UNITS: dict[tuple[str, str], MatrixUnit] = {
 }
 
 
-def nvidia_unit(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of an NVIDIA device that multiplies and sums in given types, if there is one."""
-    if not has_async_copy(traits):
-        return None  # both came with compute capability 8.0
-    if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
-        return _DOUBLES
-    return _NVIDIA_UNITS.get((multiplied, sums))
-
-
-_VENDORS = {"nvidia": nvidia_unit, "amd": amd_unit}
-
-
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that computes in a precision; None if there is none."""
     if precision.multiplied is None:
@@ -333,8 +310,16 @@ def elements_wanted(dtype: str, precision: Precision) -> str:
 
 def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that multiplies and sums in given types; None if there is none."""
-    vendor = _VENDORS.get(traits.vendor)
-    return vendor(multiplied, sums, traits) if vendor else None
+    wanted = multiplied, sums
+    if has_async_copy(traits):  # which came with NVIDIA's units, with compute capability 8.0
+        if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
+            return _DOUBLES
+        return _NVIDIA_UNITS.get(wanted)
+    if traits.vendor == "amd" and traits.platform.lower() not in _WITHOUT_BUILTINS:
+        for architecture, units in _AMD_UNITS:
+            if re.fullmatch(architecture, traits.architecture):
+                return next((unit for unit in units if (unit.operand, unit.sums) == wanted), None)
+    return None
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:

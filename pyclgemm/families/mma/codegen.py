@@ -325,6 +325,11 @@ def generate_matrix(
     products = element_products(problem)
     collected = collected_results(problem, parts.wide, config, unit, slabs)
     joined = joined_results(problem, parts.wide, config, slabs)
+    subgroup_n = f"item / {unit.lanes * config.SUBGROUPS_M}"
+    if config.SLICES > 1:
+        subgroup_n = modulo(subgroup_n, config.SUBGROUPS_N)
+    # Whether an activation takes few instructions, of NVIDIA's.
+    in_few = unit.spelling == "ptx" and parts.wide.real == "float"
     return parts.source(
         "gemm_matrix",
         "mma/mma.cl.mako",
@@ -337,7 +342,7 @@ def generate_matrix(
         fragments=fragment_load(unit, config),
         collected=collected,
         joined=joined,
-        b_first=_first_column(config, unit),
+        b_first=times(subgroup_n, "SUBGROUP_N"),
         sums_of_element=products.sum_at(products.sums),
         tile_sums=f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}",
         partial=_partial_sums(products, unit),
@@ -350,20 +355,15 @@ def generate_matrix(
         slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
-        approximation=_approximation(parts, unit),
+        approximation=approximation(
+            problem.activation if in_few else None, parts.wide.stored_bytes
+        ),
         split_k=stream_k(
             slab_count(problem.k, config.KWG),
             config.FILL * traits.compute_units,
             config.MWG * config.NWG // work_items(config, unit.lanes),
         ),
     )
-
-
-def _first_column(config: MatrixConfig, unit: MatrixUnit) -> str:
-    number = f"item / {unit.lanes * config.SUBGROUPS_M}"
-    if config.SLICES > 1:
-        number = modulo(number, config.SUBGROUPS_N)
-    return times(number, "SUBGROUP_N")
 
 
 def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
@@ -378,10 +378,3 @@ def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
         type=unit.result_register,
         add="added" if unit.packed_sums else "",
     )
-
-
-def _approximation(parts: GemmParts, unit: MatrixUnit) -> tuple[float, ...]:
-    """What the activation is made of where NVIDIA's units compute it in few instructions."""
-    if unit.spelling != "ptx" or parts.wide.real != "float":
-        return ()
-    return approximation(parts.problem.activation, parts.wide.stored_bytes)

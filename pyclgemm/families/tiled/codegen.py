@@ -338,7 +338,9 @@ def generate_xgemm(
     read, run = problem, config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
     if isinstance(config, XgemmConfig):
         problem = replace(problem, a=PACKED_A, b=PACKED_B)
-        read = _padded(problem, tiles)
+        # The sizes that operands have after packing.
+        m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
+        read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))
     parts = gemm_parts(problem, config, traits)
     if tiles.FILL:
         parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
@@ -402,13 +404,3 @@ def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
     if tiles.REGISTERS and traits.vendor == "nvidia":
         options.append(f"-cl-nv-maxrregcount={tiles.REGISTERS}")
     return " ".join(options)
-
-
-def _padded(problem: GemmProblem, tiles: XgemmConfig) -> GemmProblem:
-    """The sizes that operands of the indirect path have after packing."""
-    return replace(
-        problem,
-        m=padded(problem.m, tiles.MWG),
-        n=padded(problem.n, tiles.NWG),
-        k=padded(problem.k, tiles.KWG),
-    )

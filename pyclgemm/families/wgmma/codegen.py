@@ -397,7 +397,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         partial=_partial_sums(config, held),
         warpgroup=WARPGROUP,
         registers=registers(config),
-        map_count=batch_maps(config) if parts.batched else _MAPS,
+        map_count=map_count(config, batched=parts.batched),
         map_words=WORDS,
         mark=MARK,
         split_k=stream_k(
@@ -421,14 +421,9 @@ def _partial_sums(config: WgmmaConfig, held: str) -> PartialSums:
     )
 
 
-def batch_maps(config: WgmmaConfig) -> int:
-    """Maps of a work-group where products of a batch have maps of their own, in turn."""
-    return 2 * (config.STAGES + 1) + config.CONSUMERS
-
-
-def map_bytes(groups: int, config: WgmmaConfig, *, batched: bool) -> int:
-    """Bytes of the maps of all work-groups."""
-    return groups * (batch_maps(config) if batched else _MAPS) * WORDS * 8
+def map_count(config: WgmmaConfig, *, batched: bool) -> int:
+    """Maps of a work-group; products of a batch have maps of their own, in turn."""
+    return 2 * (config.STAGES + 1) + config.CONSUMERS if batched else _MAPS
 
 
 def _encoded(terms: Iterable[int]) -> str:

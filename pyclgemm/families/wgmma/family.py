@@ -31,12 +31,12 @@ from .codegen import (
     boxed_forms,
     generate_wgmma,
     local_bytes,
-    map_bytes,
+    map_count,
     registers,
     slab_count,
     work_items,
 )
-from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
+from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, WORDS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
 
@@ -188,7 +188,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
-        maps = map_bytes(groups, config, batched=problem.batch is not None)
+        maps = groups * map_count(config, batched=problem.batch is not None) * WORDS * 8
         return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
     def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
