@@ -10,7 +10,7 @@ from pyclgemm.codegen.pack import with_packed
 from pyclgemm.device.ceilings import estimate_occupancy
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.mma.codegen import fragment_load
-from pyclgemm.families.mma.config import MatrixConfig, work_items
+from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.mma.slab import matrix_slabs, packed_forms
 from pyclgemm.problem.problem import GemmProblem
 
@@ -55,7 +55,7 @@ def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) ->
     load = fragment_load(unit, config)
     packed = packed_forms(problem, config, unit)
     slabs = matrix_slabs(with_packed(problem, packed), packed, config, unit)
-    items = work_items(config, unit.lanes)
+    items = unit.lanes * config.subgroups
     words = 2 if unit.register == "double" else 1
     sums = config.MWG * config.NWG * config.SLICES // items * words
     fragments = load.steps * words * slabs[0].terms * (

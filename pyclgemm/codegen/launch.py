@@ -31,24 +31,20 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class _OfArray:
+    role: str  # of the array in a call
+
+
+class Buffer(_OfArray):
     """The memory of the array in a role, or of the workspace of that name."""
 
-    role: str
 
-
-@dataclass(frozen=True)
-class Offset:
+class Offset(_OfArray):
     """Elements from the start of its memory to the array in a role."""
 
-    role: str
 
-
-@dataclass(frozen=True)
-class MatrixOffsets:
+class MatrixOffsets(_OfArray):
     """For scattered matrices in a role: elements from the first to each, as a buffer of long."""
-
-    role: str
 
 
 LaunchArgument = Known | Scalar | Buffer | Offset | MatrixOffsets

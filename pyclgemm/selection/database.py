@@ -222,11 +222,6 @@ class Database:
         return next((one for one in stated if one is not None), None)
 
 
-# --------------------------------------------------------------------------------------
-# Files
-# --------------------------------------------------------------------------------------
-
-
 def user_database_folder() -> Path:
     """The folder of the user's own databases; it need not exist."""
     from platformdirs import user_data_path

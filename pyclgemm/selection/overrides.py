@@ -114,10 +114,6 @@ def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
         return None
 
 
-# --------------------------------------------------------------------------------------
-# Configurations given as text: "database", a family with parameters, or a JSON file
-# --------------------------------------------------------------------------------------
-
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([0-9]+)", re.ASCII)
 
 #: Digits of a value at most: far more than any parameter's has.

@@ -197,11 +197,6 @@ def _key(record: Record) -> tuple[str, GemmShape, int | None]:
     return record.config.family, record.shape, record.alignment
 
 
-# --------------------------------------------------------------------------------------
-# Records as JSON: read with every value checked, and written
-# --------------------------------------------------------------------------------------
-
-
 def _is_speed(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and SLOWEST <= value <= FASTEST

@@ -16,7 +16,7 @@ from ...codegen.stream_k import PartialSums, slab_count, stream_k
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem, OperandName
-from .config import RESULT_PADDING, MatrixConfig, joined_pitch, work_items
+from .config import RESULT_PADDING, MatrixConfig
 from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 
 
@@ -135,7 +135,7 @@ def joined_results(
         width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
     vector = VECTOR_BYTES // result.bytes
     slab = max(slabs, key=lambda slab: slab.bytes).name
-    return JoinedResults(slab, joined_pitch(config), width, vector, read=min(width, vector))
+    return JoinedResults(slab, config.joined_pitch, width, vector, read=min(width, vector))
 
 
 @dataclass
@@ -311,7 +311,7 @@ def generate_matrix(
 ) -> KernelSource:
     """Write the kernel that computes a product by a matrix unit."""
     unit = required_unit(problem.precision, traits)
-    whole = (problem.a, problem.b)
+    whole, items = (problem.a, problem.b), unit.lanes * config.subgroups
     form, packed = packed_form(problem, unit), packed_forms(problem, config, unit)
     parts = gemm_parts(with_packed(problem, packed), config, traits, whole)
     slabs = matrix_slabs(parts.problem, packed, config, unit)
@@ -333,7 +333,7 @@ def generate_matrix(
     return parts.source(
         "gemm_matrix",
         "mma/mma.cl.mako",
-        work_items(config, unit.lanes),
+        items,
         (traits.fence_options or "") if config.FILL else "",
         tiles=config,
         unit=unit,
@@ -361,7 +361,7 @@ def generate_matrix(
         split_k=stream_k(
             slab_count(problem.k, config.KWG),
             config.FILL * traits.compute_units,
-            config.MWG * config.NWG // work_items(config, unit.lanes),
+            config.MWG * config.NWG // items,
         ),
     )
 

@@ -87,15 +87,10 @@ class MatrixConfig(Config):
         """Depth of the part of a slab that a sub-group multiplies."""
         return self.KWG // self.SLICES
 
-
-def work_items(config: MatrixConfig, lanes: int) -> int:
-    """Work-items of a group whose sub-groups have `lanes` lanes."""
-    return lanes * config.subgroups
-
-
-def joined_pitch(config: MatrixConfig) -> int:
-    """Sums from one row of a slice's tile to the next in local memory."""
-    return config.NWG + RESULT_PADDING
+    @property
+    def joined_pitch(self) -> int:
+        """Sums from one row of a slice's tile to the next in local memory."""
+        return self.NWG + RESULT_PADDING
 
 
 def _passes_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
@@ -108,11 +103,6 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     if unit.loads_elements(along_k):
         return _PADDING[stored_bytes, along_k]
     return VECTOR_BYTES // stored_bytes
-
-
-def _most_padding(stored_bytes: int) -> int:
-    loaded = (padding for (size, _), padding in _PADDING.items() if size >= stored_bytes)
-    return max(*loaded, VECTOR_BYTES // stored_bytes)
 
 
 #: The element types that some unit multiplies, as they are or split into terms; and those of the
@@ -150,7 +140,8 @@ def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
 def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
     """Bytes of local memory of a work-group, in the precision that takes the most."""
     size, term = _staged_bytes(dtype, traits)
-    padding = _most_padding(term)
+    loaded = (padding for (size, _), padding in _PADDING.items() if size >= term)
+    padding = max(*loaded, VECTOR_BYTES // term)
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -160,7 +151,7 @@ def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = 
 
 
 def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
-    return work_items(config, sub_group_lanes(traits))
+    return sub_group_lanes(traits) * config.subgroups
 
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
@@ -192,7 +183,7 @@ def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
 
 def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
     sum_bytes = stored_bytes(dtype) if dtype in _OF_DOUBLES else 4
-    return config.SLICES * config.MWG * joined_pitch(config) * sum_bytes
+    return config.SLICES * config.MWG * config.joined_pitch * sum_bytes
 
 
 def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:

@@ -12,7 +12,7 @@ from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, OperandName
-from .config import MatrixConfig, padding_elements, work_items
+from .config import MatrixConfig, padding_elements
 
 #: For ldmatrix: the row of 16 bytes that a lane points to, as (position, depth) in 16 positions and
 #: 32 bytes of depths of the slab, by operand and by whether k is contiguous.
@@ -54,7 +54,7 @@ class MatrixSlab:
         self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
         self.pitch = self.length + padding_elements(self.unit, size, self.along_k)
         # Work-items that copy, and 16-byte vectors of a split term that each of them copies.
-        self.items = work_items(config, self.unit.lanes)
+        self.items = self.unit.lanes * config.subgroups
         self.copies = self.rows * self.length * size // (VECTOR_BYTES * self.items)
         # Elements of such a vector; those that are read at once, as the alignment allows; whether
         # rows end between two vectors, or within one.
