@@ -27,10 +27,6 @@ from .source import (
     times,
 )
 
-#: Layouts after packing for a GPU: positions contiguous, rows padded to the widest vector.
-PACKED_A = MatrixLayout("column", MAX_ALIGNMENT)
-PACKED_B = MatrixLayout("row", MAX_ALIGNMENT)
-
 
 @dataclass(frozen=True)
 class PackedForm:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...codegen.element import ElementType
 from ...codegen.kernel import GemmParts, gemm_parts
-from ...codegen.pack import PACKED_A, PACKED_B, padded
+from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import (
     KernelSource,
     divided,
@@ -337,7 +337,7 @@ def generate_xgemm(
     tiles = config.tiles
     read, run = problem, config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
     if isinstance(config, XgemmConfig):
-        problem = replace(problem, a=PACKED_A, b=PACKED_B)
+        problem = with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
         # The sizes that operands have after packing.
         m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
         read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import PACKED_A, PACKED_B, PackedForm, pack_operands, padded
+from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
 from ...device.ceilings import Ceilings, resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
@@ -290,7 +289,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return self.tile_schedule(product, config, traits, packed)
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
-        return replace(problem, a=PACKED_A, b=PACKED_B)
+        return with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
