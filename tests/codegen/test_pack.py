@@ -47,19 +47,6 @@ def matrix_of(rows, columns, strides, offset=5):
     return Matrix(rows, columns, *strides, offset=offset), offset + places
 
 
-@pytest.mark.parametrize("order", ["row", "column", "strided"])
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_k_is_contiguous_and_padded_with_zeros(queue, name, order):
-    positions, depth, padded = 37, 41, (40, 48)
-    rows, columns = (positions, depth) if name == "a" else (depth, positions)
-    strides = {"row": (columns + 3, 1), "column": (1, rows + 1), "strided": (2 * columns + 1, 2)}
-    matrix, places = matrix_of(rows, columns, strides[order])
-    data = np.arange(1, 3 * places.size + 300, dtype=np.float32)
-    expected = np.zeros((1, *padded), np.float32)
-    expected[0, :positions, :depth] = data[places] if name == "a" else data[places].T
-    np.testing.assert_array_equal(packed(queue, matrix, name, data, padded), expected)
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize(("order", "along_k"), [("row", False), ("column", True)])

@@ -35,13 +35,9 @@ _OPENCL = [
 _HERE = Path(__file__).parent
 
 _SCALARS = {
-    "int": np.int32,
-    "long": np.int64,
-    "float": np.float32,
-    "double": np.float64,
-    "float2": np.complex64,
-    "double2": np.complex128,
-}
+    "int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64,
+    "float2": np.complex64, "double2": np.complex128,
+}  # fmt: skip
 
 
 class Fault(AssertionError):

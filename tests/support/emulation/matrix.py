@@ -79,7 +79,7 @@ _PLACES = {
         "depth % 4 + 4 * (depth / 8)",
         "8 * (lane / 16) + i",
         "lane % 16",
-    ),
+    ),  # fmt: skip
     "mfma": Places(
         "position + 16 * (depth / (K / 4))", "depth % (K / 4)", "4 * (lane / 16) + i", "lane % 16"
     ),
