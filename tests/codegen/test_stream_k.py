@@ -175,15 +175,29 @@ def test_every_slab_is_added_once_by_whichever_group(queue, config, fill, sizes)
     assert not _counters(queue).any()
 
 
+LARGE = replace(DIRECT, WGD=64, NWGD=128, NDIMCD=8, NDIMBD=8, VWMD=4, VWND=4, PADA=0, PADB=0)
+EPILOGUE = {"in_place": True, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "tanh"}
+#: Configuration, as many groups at least, sizes and options.
+JOINED = [
+    *((config, fewest, sizes, options) for config in (INDIRECT, DIRECT)
+      for fewest, sizes, options in [
+          # One tile for 9, 40 and 80 groups: a tree of two levels, the last of them wider than 8.
+          *((fewest, (rows, 11, 1500), {}) for fewest in (9, 40, 80) for rows in (13, 30)),
+          *((8, (33, 20, 200), {"dtype": dtype, "alpha": 0.5})
+            for dtype in ("float16", "float64", "complex64", "complex128")),
+          # An epilogue is applied once, to the joined sums.
+          *((8, sizes, EPILOGUE) for sizes in SHAPES)]),
+    # Tiles of many elements.
+    (LARGE, 10, (65, 130, 100), {}), (LARGE, 10, (60, 120, 300), {}),
+]  # fmt: skip
+
+
 @pytest.mark.any_runtime
-@EVERY_FAMILY
-def test_more_groups_than_are_joined_at_once(queue, config):
-    # One tile for 9, 40 and 80 groups: a tree of two levels, the last of them wider than 8.
-    for fewest in (9, 40, 80):
-        many = replace(config, FILL=_groups_of(queue, fewest))
-        check_gemm(queue, (13, 11, 1500), config=many)
-        check_gemm(queue, (30, 11, 1500), config=many)
-        assert not _counters(queue).any()
+@pytest.mark.parametrize(("config", "fewest", "sizes", "options"), JOINED)
+def test_sums_are_joined(queue, require, config, fewest, sizes, options):
+    require(options.get("dtype", "float32"))
+    check_gemm(queue, sizes, config=replace(config, FILL=_groups_of(queue, fewest)), **options)
+    assert not _counters(queue).any()
 
 
 @pytest.mark.any_runtime
@@ -192,23 +206,6 @@ def test_whole_rounds_before_the_division(queue, config):
     groups = queue.device.max_compute_units
     for tiles in (groups, 2 * groups, 2 * groups + 1, 3 * groups + 1):
         check_gemm(queue, (5, 16 * tiles, 50), config=replace(config, FILL=1))
-
-
-@pytest.mark.any_runtime
-def test_tiles_of_many_elements(queue):
-    large = replace(
-        DIRECT, WGD=64, NWGD=128, NDIMCD=8, NDIMBD=8, VWMD=4, VWND=4, PADA=0, PADB=0, FILL=5
-    )
-    check_gemm(queue, (65, 130, 100), config=large)
-    check_gemm(queue, (60, 120, 300), config=large)
-
-
-@pytest.mark.any_runtime
-@EVERY_FAMILY
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
-def test_sums_of_every_type(queue, require, config, dtype):
-    require(dtype)
-    check_gemm(queue, (33, 20, 200), dtype, config=config, alpha=0.5)
 
 
 @EVERY_FAMILY
@@ -226,16 +223,6 @@ def test_shapes_in_turn_give_the_same_bits(fresh_queue, config):
                 assert_close(got, expected_gemm(a.get(), b.get()))
             assert np.array_equal(before.setdefault(sizes, got), got)
             assert not _counters(fresh_queue).any()
-
-
-@pytest.mark.any_runtime
-@EVERY_FAMILY
-def test_epilogue_is_applied_once_to_the_joined_sums(queue, config):
-    for sizes in SHAPES:
-        check_gemm(
-            queue, sizes, config=config, in_place=True, alpha=0.5, beta=-2.0, bias=True,
-            activation="tanh",
-        )  # fmt: skip
 
 
 @EVERY_FAMILY

@@ -18,64 +18,44 @@ from tests.support.checks import check_transform, raises
 from tests.support.gates import is_complete
 from tests.support.reference import assert_transformed
 
-SEPARATE = [level for level in LEVELS if level != "L6"]
+STRIDES = [
+    ("padded", "contiguous"), ("reversed dimensions", "padded"), ("backwards", "every other"),
+    ("every other", "reversed dimensions"), ("repeated", "backwards"),
+]  # fmt: skip
+#: Number, extent, element type, level, and what else `check_transform` is given.
+TRANSFORMS = [
+    *((count, k, dtype, level, {}) for level in LEVELS if level != "L6"
+      for count, k in [(5, 1), (5, 6), (5, 9), (70, 10)] for dtype in ("float32", "float64")),
+    # The default and Kronecker's at every size.
+    *((3, k, "float64", None, {}) for k in (2, 3, 5, 8, 10, 12, 16, 20, 32)),
+    *((5, k, "float64", "L6", {}) for k in (1, 4, 6, 8, 10)),
+    *((3, 6, "float32", level, {"tensors": tensors, "out": out})
+      for level in ("L2", "L3", "L5") for tensors, out in STRIDES),
+    # Configurations of other devices.
+    *((4, k, dtype, None, {"config": config} | lies)
+      for k, dtype, config in [
+          (6, "float32", FusedConfig(VW=2, TENSORS=3, PARTS=1, ITEMS=32, ROWS=2)),
+          (8, "float32", FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=16, ROWS=1)),
+          (8, "float64", FusedConfig(VW=2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
+          (5, "float32", FusedConfig(VW=1, TENSORS=1, PARTS=2, ITEMS=16, ROWS=1)),  # 6 rows for 5
+          (12, "float32", FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
+          (7, "float64", FusedConfig(VW=4, TENSORS=1, PARTS=3, ITEMS=1, ROWS=1))]  # as CPUs do
+      for lies in ({}, {"tensors": "padded", "out": "every other"})),
+]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("count", "k"), [(5, 1), (5, 6), (5, 9), (70, 10)])
-@pytest.mark.parametrize("level", SEPARATE)
-def test_every_level(queue, require, level, count, k, dtype):
+@pytest.mark.parametrize(("count", "k", "dtype", "level", "options"), TRANSFORMS)
+def test_transforms(queue, require, count, k, dtype, level, options):
     require(dtype)
-    check_transform(queue, count, k, dtype, level)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize(
-    ("level", "k"),
-    [(None, k) for k in (2, 3, 5, 8, 10, 12, 16, 20, 32)] + [("L6", k) for k in (1, 4, 6, 8, 10)],
-)
-def test_the_default_and_kronecker_at_every_size(queue, require, level, k):
-    require("float64")
-    check_transform(queue, 3 if level is None else 5, k, "float64", level)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize(
-    ("tensors", "out"),
-    [
-        ("padded", "contiguous"), ("reversed dimensions", "padded"),
-        ("every other", "reversed dimensions"), ("backwards", "every other"),
-        ("repeated", "backwards"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("level", ["L2", "L3", "L5"])
-def test_any_strides(queue, level, tensors, out):
-    check_transform(queue, 3, 6, "float32", level, tensors, out)
+    check_transform(queue, count, k, dtype, level, **options)
 
 
 @pytest.mark.parametrize("lead", [64, 65, 66])
 @pytest.mark.parametrize("count", [1, 14, 15, 57])  # a work-group takes 14 on GPUs
 def test_any_offset_and_number(queue, count, lead):
     check_transform(queue, count, 6, "float32", "L5", lead=lead)
-
-
-@pytest.mark.any_runtime
-@pytest.mark.parametrize(
-    ("k", "dtype", "config"),
-    [
-        (6, "float32", FusedConfig(VW=2, TENSORS=3, PARTS=1, ITEMS=32, ROWS=2)),
-        (8, "float32", FusedConfig(VW=4, TENSORS=2, PARTS=1, ITEMS=16, ROWS=1)),
-        (8, "float64", FusedConfig(VW=2, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
-        (5, "float32", FusedConfig(VW=1, TENSORS=1, PARTS=2, ITEMS=16, ROWS=1)),  # 6 rows for 5
-        (12, "float32", FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
-        (7, "float64", FusedConfig(VW=4, TENSORS=1, PARTS=3, ITEMS=1, ROWS=1)),  # as CPUs do
-    ],
-)
-@pytest.mark.parametrize("kinds", [("contiguous", "contiguous"), ("padded", "every other")])
-def test_configurations_of_other_devices(queue, require, k, dtype, config, kinds):
-    require(dtype)
-    check_transform(queue, 4, k, dtype, None, *kinds, config=config)
 
 
 @pytest.mark.parametrize("level", [None, *LEVELS])
