@@ -134,34 +134,26 @@ PADDINGS = TRANSPOSED | {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    rows(BASES, FOR_EACH_FAMILY)
-    + rows(BASES_AND_MORE, OPTIONS)
-    + rows({"padded": PADDED}, PADDINGS),
-)
-def test_layouts_and_epilogues(queue, require, config, options):
-    check(queue, require, config, **options)
-
-
-@pytest.mark.parametrize(
-    "config", [*BASES_AND_MORE.values(), PADDED], ids=[*BASES_AND_MORE, "padded"]
-)
-@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64", "complex128"])
-def test_every_type(queue, require, config, dtype):
-    transposition = {"trans_a": "C"} if dtype.startswith("complex") else {}
-    check(queue, require, config, dtype=dtype, **WHOLE | transposition)
+TYPES = {
+    dtype: WHOLE | {"dtype": dtype} | ({"trans_a": "C"} if dtype.startswith("complex") else {})
+    for dtype in ("float16", "float64", "complex64", "complex128")
+}
+HALVES = {"dtype": "float16", "precision": "F16_F16_F16"}
+#: Halves in vectors, which GPU compilers may lack.
+CPU_HALVES = {f"b {b.order}": HALVES | {"sizes": ODD, "b": b} for b in (ROW, COLUMN)}
 
 
 @pytest.mark.parametrize(
     ("config", "options"),
-    [*((config, {}) for config in BASES.values()), (CPU, {"sizes": ODD}),
-     (CPU, {"sizes": ODD, "b": COLUMN})],
-)  # fmt: skip
-def test_half_arithmetic(queue, traits, require, config, options):
-    if config.family == "cpu" and traits.type != "cpu":
+    rows(BASES, FOR_EACH_FAMILY | {"half arithmetic": HALVES})
+    + rows(BASES_AND_MORE, OPTIONS | TYPES)
+    + rows({"padded": PADDED}, PADDINGS | TYPES)
+    + rows({"another cpu": CPU}, CPU_HALVES),
+)
+def test_layouts_epilogues_and_types(queue, traits, require, config, options):
+    if config.family == "cpu" != traits.type and "precision" in options:
         pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
-    check(queue, require, config, dtype="float16", precision="F16_F16_F16", **options)
+    check(queue, require, config, **options)
 
 
 @EVERY_FAMILY_AND_MORE
