@@ -17,7 +17,7 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
-from tests.support.checks import check_batch, check_gemm
+from tests.support.checks import check_gemm
 from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS
 from tests.support.configs import MATRIX as CONFIG
@@ -66,6 +66,7 @@ GELU = {"c": ROW, "bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5
 RELU = {"c": ROW, "bias": True, "activation": "relu", "alpha": 3, "beta": -2}
 OFFSET = RELU | {"activation": None}
 PACKED = {"pack": PackedLayout("padded", depth_block=16, width=32)}
+BATCH = {"a": ROW_ALIGNED, "out": ROW_ALIGNED, "c": ROW, "beta": 0.5, "batch": 3}
 ODD, WIDE = (45, 39, 53), (37, 33, 40)
 BY_ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
 BY_COLUMNS = {"a": COLUMN_ALIGNED, "b": COLUMN_ALIGNED}
@@ -158,6 +159,14 @@ PRODUCTS = [
     *(((5, 37, 75), HALF, GEMV_UNIT, options)
       for options in ({"result": "float32", "alpha": 1 / 3}, PACKED,
                       {"pack": PackedLayout("padded", 16, 1, along_k=True)})),
+    # Batches; in split terms packed first, and the elements read where a sum is not finite.
+    *(((40, 34, 24), kind, {}, BATCH | options)
+      for kind, options in ((HALF, {"b": COLUMN_ALIGNED}),
+                            (IN_BFLOATS, {"b": STRIDED,
+                                          "steps": "backwards interleaved apart matrix"}))),
+    ((37, 33, 90), HALF, SHARED, {"batch": 3}),
+    ((20, 30, 70), COMPLEX, replace(SHARED, STAGES=2), {"batch": 5}),
+    ((5, 37, 75), HALF, GEMV_UNIT, {"batch": 3, "bias": True, "steps": "apart shared apart apart"}),
 ]  # fmt: skip
 
 
@@ -169,25 +178,6 @@ def test_products(units, queue, sizes, kind, config, options):
     # Counters of arrivals must be ready for the next call.
     for _ in range(2 if getattr(config, "FILL", 0) else 1):
         check_gemm(queue, sizes, dtype, precision=precision, config=config, **options)
-
-
-@pytest.mark.parametrize(
-    ("count", "sizes", "dtype", "options"),
-    [
-        (3, (40, 34, 24), "float16",
-         {"a": ROW_ALIGNED, "b": COLUMN_ALIGNED, "out": ROW_ALIGNED, "c": ROW, "beta": 0.5}),
-        # Packed first, and the elements themselves read where a sum is not finite.
-        (3, (40, 34, 24), "float32",
-         {"a": ROW_ALIGNED, "b": STRIDED, "out": ROW_ALIGNED, "c": ROW, "beta": 0.5,
-          "precision": "BF16_BF16_F32_X3", "steps": "backwards interleaved apart matrix"}),
-        (3, (37, 33, 90), "float16", {"config": SHARED}),
-        (5, (20, 30, 70), "complex128", {"config": replace(SHARED, STAGES=2)}),
-        (3, (5, 37, 75), "float16",
-         {"config": GEMV_UNIT, "bias": True, "steps": "apart shared apart apart"}),
-    ],
-)  # fmt: skip
-def test_batches(units, queue, count, sizes, dtype, options):
-    check_batch(queue, count, sizes, dtype, **{"config": CONFIG} | options)
 
 
 # ------------------------------------------------------------------ numbers that are hard

@@ -25,7 +25,7 @@ from tests.support.buffers import (
     Layout,
     guarded_matrix,
 )
-from tests.support.checks import check_batch, check_gemm
+from tests.support.checks import check_gemm
 from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
@@ -139,6 +139,18 @@ PRODUCTS = [
     *(((7, 21, k), config, {"alpha": alpha, "beta": -2.0, "c": ROW_ALIGNED})
       for config in (CONFIG, SHARED) for alpha, k in ((0.0, 19), (0.5, 0))),
     ((70, 72, 40), CONFIG, RELU | {"dtype": "int8", "c": ROW, "alpha": 3, "beta": -2}),
+    # Batches: more products than maps, a slab each; slabs divided; packed; in split terms.
+    *((sizes, replace(config, TMA=tma), ROWS | {"c": ROW, "beta": 0.5, "batch": 3} | options
+       | ({"batch": 9} if tma and sizes == (70, 64, 60) else {}))
+      for tma in (1, 0)
+      for config, sizes, options in [
+          (CONFIG, (70, 64, 60), {}),
+          *((config, (70, 64, 200), {"steps": "apart shared apart matrix"})
+            for config in (replace(SHARED, STAGES=3), replace(NARROW, FILL=1, STAGES=3))),
+          (tile(128, 64, 2, 2, GROUP_M=2), (70, 66, 60),
+           {"b": STRIDED, "steps": "backwards apart interleaved one"}),
+          (CONFIG, (65, 40, 40),
+           {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW})]),
 ]  # fmt: skip
 
 
@@ -166,30 +178,6 @@ def test_few_tiles_are_shared(queue, units, sizes, config, options):
         for _ in range(2):  # counters are left as they were found
             given = {"dtype": "float16", "out": ROW_ALIGNED} | options
             check_gemm(queue, sizes, config=config, **given)
-
-
-NARROW_SHARED = replace(NARROW, FILL=1, STAGES=3)
-
-
-@pytest.mark.parametrize("tma", [1, 0], ids=["boxes", "lanes"])
-@pytest.mark.parametrize(
-    ("config", "sizes", "steps", "options"),
-    [
-        # More products than maps, a slab each; results copied out.
-        (CONFIG, (70, 64, 60), "apart apart apart apart", {"c": ROW}),
-        (replace(SHARED, STAGES=3), (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
-        (replace(CONFIG, MWG=128, CONSUMERS=2), (70, 66, 60), "backwards apart interleaved one",
-         {"c": ROW, "b": STRIDED}),
-        (NARROW_SHARED, (70, 64, 200), "apart shared apart matrix", {"c": ROW}),
-        (CONFIG, (65, 40, 40), "apart apart apart apart",
-         {"dtype": "float32", "precision": "BF16_BF16_F32_X3", "a": ROW, "b": ROW, "c": ROW}),
-    ],
-    ids=["maps in turn", "slabs divided", "packed", "narrow", "split terms"],
-)  # fmt: skip
-def test_batches(warpgroups, queue, config, sizes, steps, options, tma):
-    count = 9 if tma and sizes == (70, 64, 60) else 3
-    given = ROWS | {"dtype": "float16", "out": ROW_ALIGNED, "beta": 0.5} | options
-    check_batch(queue, count, sizes, steps=steps, config=replace(config, TMA=tma), **given)
 
 
 @pytest.mark.parametrize("trans_b", ["N", "T"])
