@@ -54,13 +54,7 @@ _STEEPEST = 1.2
 
 
 def is_asked_for() -> bool:
-    """Whether the environment asks for autotuning at each first call.
-
-    Raises
-    ------
-    ArgumentError
-        If the variable holds something else than 0 or 1.
-    """
+    """Whether the environment asks for autotuning at each first call."""
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "0", "1"):
         raise ArgumentError(f"{VARIABLE} is {shown(value)}; 1, 0 or nothing is wanted")
@@ -87,36 +81,12 @@ def autotune(
 ) -> Tuned:
     """Time the choices that predict the least time for a product, and take the fastest.
 
-    The record that is saved is found by products of the same features (`Features`). For a packed
-    operand, or one whose elements lie apart in both directions, there is no such record.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        An in-order queue without profiling.
-    product : Product
-        What is computed.
-    arrays : sequence
-        Those of a call: a, b and the result, then c and the bias if there are such. The result
-        has its content again in the end.
-    scalars : tuple
-        alpha and beta.
-    top : int
-        Choices that are timed, at most.
-    seconds : float
-        For all of it, of which the first half may go into building: no kernel but the first is
-        built later.
-    save : bool
-        Whether the user's database gets the fastest.
-    clock : Clock, optional
-        By which it is decided what is built.
-
-    Raises
-    ------
-    ArgumentError
-        If `top` or `seconds` is no such number, or out of range.
-    DatabaseError, FileError
-        If the user's database cannot be written.
+    The queue is in order and profiles nothing. `arrays` are those of a call: a, b and the result,
+    which has its content again in the end, then c and the bias if there are such; `scalars` are
+    alpha and beta. Of `top` choices none but the first is built after half of the `seconds`. The
+    record that is saved is found by products of the same `Features`; for a packed operand, or one
+    whose elements lie apart in both directions, there is no such record. Errors are those of
+    `GemmPlan.autotune`.
     """
     check_limits(top, seconds)
     clock = clock or Clock()

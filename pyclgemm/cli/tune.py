@@ -24,7 +24,6 @@ from ..tuning import tuner
 from ..tuning.calibrate import SECONDS, Calibration
 from ..tuning.calibrate import calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
-from ..tuning.results import check_destination, save_result, unsaved_text
 from ..tuning.search import families_for, search_space, suits
 from ..tuning.session import Progress
 from .options import (
@@ -109,7 +108,7 @@ def tune(
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
         return
-    check_destination(contribute)
+    tuner.check_destination(contribute)
     with ShownProgress(console, budget) as show:
         result = tuner.tune(
             shapes, device, dtype=dtype, precision=precision, budget=budget, survey=survey,
@@ -122,12 +121,12 @@ def tune(
         raise click.ClickException("nothing was measured, so nothing was saved")
     try:
         with postponed():
-            path = save_result(result, contribute=contribute)
+            path = tuner.save_result(result, contribute)
             console.print(f"saved in {path}")
             reload_database()
     except Exception:
         click.echo("These records were not saved; a file of this content is a database:")
-        click.echo(unsaved_text(result))
+        click.echo(tuner.unsaved_text(result))
         raise
 
 

@@ -209,10 +209,12 @@ class Calibrator:
                 return
 
     def _time_kernels(self) -> None:
+        until = self._until(_KERNELS_UNTIL)
+        if self._clock.now() + _FIRST >= until:
+            return
         kernels = kernels_in_turn(self._traits, self._with_ceilings())
         timer = KernelTimer(self._queue)
         measured = 0
-        until = self._until(_KERNELS_UNTIL)
         for kernel, seconds in timed(kernels, timer.seconds, self._clock, until, self._tell):
             measured += 1
             if seconds is not None:

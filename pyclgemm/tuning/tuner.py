@@ -19,12 +19,14 @@ turn with the best so far, after its result has been checked.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 
@@ -35,12 +37,22 @@ from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..families.registry import FAMILIES, problem_on
+from ..host.files import check_writable
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.database import Database, load_database
+from ..selection.database import (
+    DATABASE,
+    Database,
+    DatabaseFile,
+    load_database,
+    read_file,
+    user_database_folder,
+)
+from ..selection.features import Features, features_of, record_for
 from ..selection.model import predict
-from ..selection.records import Model, Record
+from ..selection.records import Entry, Model, Record, Source
+from ..selection.saving import Level, match_of, save_records, sorted_records, user_file
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
@@ -334,7 +346,7 @@ def tune(
     trial; `open_process` is replaced in tests.
 
     Nothing is saved but the log of trials, from which a second run resumes;
-    `pyclgemm.tuning.results.save_result` writes the database. Ctrl-C ends the search, and what was
+    `save_result` writes the database. Ctrl-C ends the search, and what was
     found is returned.
 
     `ArgumentError` says that there is no shape or a malformed one, that the budget is not positive,
@@ -395,3 +407,65 @@ def tune(
             result, surveyed=tuple(session.surveyed), missed=tuple(surveyor.missed),
             model=surveyor.model, ceilings=surveyor.ceilings, report=surveyor.report,
         )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------
+# From what was found to records of a database
+# --------------------------------------------------------------------------------------
+
+
+def tuned_records(result: TuningResult) -> list[Record]:
+    """A record for each product or batch on which something was measured, then those that missed.
+
+    Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
+    """
+    found: dict[Features, Record] = {}
+    for standing in (*result.standings, *result.surveyed):
+        if standing.best is None or standing.gflops is None:
+            continue
+        features = features_of(standing.problem)
+        known = found.get(features)
+        if known is None or standing.gflops > (known.gflops or 0.0):
+            found[features] = record_for(features, standing.best, standing.gflops)
+    return [*found.values(), *result.missed]
+
+
+def check_destination(contribute: Path | None = None) -> None:
+    """Refuse a database that `save_result` could not write, before anything is measured.
+
+    `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
+    """
+    if contribute is None:
+        # The name of the file depends on the device, which nothing has opened yet.
+        check_writable(user_database_folder() / "any.json", DATABASE)
+        return
+    if contribute.exists():
+        read_file(contribute)
+    check_writable(contribute, DATABASE)
+
+
+def unsaved_text(result: TuningResult) -> str:
+    """A database of what was found, for the user to save by hand where `save_result` failed."""
+    source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
+    entry = Entry(result.dtype, result.precision, sorted_records(tuned_records(result)))
+    match = match_of(result.traits, "device")
+    return json.dumps(DatabaseFile.make(Path("unsaved.json"), match, source, [entry]).document)
+
+
+def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
+    """Write the user's database, or a file to `contribute`, for the architecture; gives its path.
+
+    What is contributed has no ceilings, which are those of one device; so `result.model` must be
+    about none (`contributes` of `tune`). `ArgumentError` says that nothing was measured; other
+    errors are those of `pyclgemm.selection.saving.save_records`.
+    """
+    records = tuned_records(result)
+    if not records:
+        raise ArgumentError("nothing was measured: there is nothing to save")
+    path = user_file(result.traits) if contribute is None else contribute
+    level: Level = "device" if contribute is None else "architecture"
+    save_records(
+        path, result.traits, (result.dtype, result.precision), records, level=level,
+        model=result.model, ceilings=result.ceilings if contribute is None else None,
+    )  # fmt: skip
+    return path

@@ -34,9 +34,8 @@ from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.process import Outcome, Trial
-from pyclgemm.tuning.results import save_result
 from pyclgemm.tuning.session import Standing
-from pyclgemm.tuning.tuner import TuningResult
+from pyclgemm.tuning.tuner import TuningResult, save_result
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.configs import DIRECT, GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG

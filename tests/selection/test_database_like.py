@@ -15,7 +15,7 @@ from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Entry, Record, Threshold
 from pyclgemm.selection.select import alternatives, select
-from pyclgemm.tuning.results import save_result
+from pyclgemm.tuning.tuner import save_result
 from tests.support.databases import DIRECT, SM_90, a_database, file_of
 from tests.support.facts import gpu, recorded
 from tests.support.tuner_fakes import result

@@ -16,8 +16,7 @@ from pyclgemm.selection import saving
 from pyclgemm.selection.database import DatabaseFile, read_file, save_file
 from pyclgemm.selection.records import Entry, Match, Model, Threshold
 from pyclgemm.selection.select import select
-from pyclgemm.tuning.results import save_result
-from pyclgemm.tuning.tuner import TuningResult
+from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support.databases import (
     DIRECT,
     FLOAT16,

@@ -15,9 +15,8 @@ from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import search, tuner
 from pyclgemm.tuning.process import Outcome
-from pyclgemm.tuning.results import save_result
 from pyclgemm.tuning.session import Standing, nearest
-from pyclgemm.tuning.tuner import tune
+from pyclgemm.tuning.tuner import save_result, tune
 from tests.support.databases import FLOAT32, a_database, file_of, made_file
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.tuner_fakes import (
