@@ -227,18 +227,16 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     if not advertised and (not device.type & cl.device_type.GPU or is_software(device.name)):
         return False
     x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)
-    y = np.zeros(2, dtype)
-    if not _runs(queue, _ARITHMETIC_SOURCE.format(extension=extension, type=c_type), x, y):
-        return False
     # 1.875 plus the spacing of numbers near 1: a narrower type would give another result.
-    return bool(y[0] == x[0] * x[1] + x[2] and y[1] == x[3] * x[0])
+    wanted = np.array([x[0] * x[1] + x[2], x[3] * x[0]], dtype)
+    source = _ARITHMETIC_SOURCE.format(extension=extension, type=c_type)
+    return _gives(queue, source, x, wanted)
 
 
 def _fence_options(queue: cl.CommandQueue) -> str | None:
+    x, wanted = np.array([6], np.int32), np.array([7, 7], np.int32)
     for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0"):
-        y = np.zeros(2, np.int32)
-        ran = _runs(queue, _FENCE_SOURCE, np.array([6], np.int32), y, options=options)
-        if ran and y.tolist() == [7, 7]:
+        if _gives(queue, _FENCE_SOURCE, x, wanted, options=options):
             return options
     return None
 
@@ -271,23 +269,22 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
 
 
 def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int) -> bool:
-    items = 2 * size
-    y = np.zeros(items, np.int32)
+    item = np.arange(2 * size, dtype=np.int32)
     source = _SHUFFLE_SOURCE.format(
         attribute=attribute.format(size=size), size=size, shuffle=statement
     )
-    item = np.arange(items)
     wanted = 3 * (item // size * size + size - 1 - item % size)
-    ran = _runs(queue, source, np.array([3], np.int32), y, items=items)
-    return ran and bool((y == wanted).all())
+    return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
 
 
-def _runs(queue: cl.CommandQueue, source: str, x: Any, *results: Any, **options: Any) -> bool:
+def _gives(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:
+    """Whether a kernel builds, runs, and makes of `x` what is wanted."""
+    y = np.zeros_like(wanted)
     try:
-        _run(queue, source, x, *results, **options)
+        _run(queue, source, x, y, **options)
     except REFUSALS:
         return False
-    return True
+    return bool((y == wanted).all())
 
 
 def _run(
