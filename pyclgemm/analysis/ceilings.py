@@ -112,7 +112,7 @@ def _measured_in_turn(
     figures: dict[str, Any] = {"arithmetic": arithmetic, "units": units, "cache": None}
     figures |= {"local_memory": None, "date": date.today().isoformat()}
     report("arithmetic in float32")
-    arithmetic["float32"] = _rate(arithmetic_work(queue, traits, "float32"))
+    arithmetic["float32"] = _rate(queue, arithmetic_job(traits, "float32"))
     yield figures
     report("global memory")
     size = _buffer_bytes(queue.device, traits)
@@ -127,49 +127,50 @@ def _measured_in_turn(
         figures["cache"] = _global_memory(queue, traits, cached)
         yield figures
         report("local memory")
-        figures["local_memory"] = _rate(local_work(queue, traits))
+        figures["local_memory"] = _rate(queue, local_job(traits))
         yield figures
-    for name, has in {"float64": traits.float64, "float16": traits.float16}.items():
-        if has:
-            report(f"arithmetic in {name}")
-            arithmetic[name] = _rate(arithmetic_work(queue, traits, name))
-            yield figures
-    found = [(*kind, unit) for kind in _UNITS for unit in units_of(traits, kind[2])]
-    for family, kind, _, work_of, unit in sorted(
-        found, key=lambda one: one[4].operand != "float16"
-    ):
-        report(f"{kind} units, {unit.operand}")
-        units[unit_name(family, unit.operand)] = _rate(work_of(queue, traits, unit))
+    jobs = [
+        (f"arithmetic in {name}", arithmetic, name, arithmetic_job(traits, name))
+        for name, has in {"float64": traits.float64, "float16": traits.float16}.items()
+        if has
+    ]
+    for family, kind, find, job_of in _UNITS:
+        for unit in units_of(traits, find):
+            name = unit_name(family, unit.operand)
+            jobs.append((f"{kind} units, {unit.operand}", units, name, job_of(traits, unit)))
+    # Those of float16 tell those of the other units.
+    jobs.sort(key=lambda one: one[1] is units and not one[0].endswith(", float16"))
+    for what, group, name, job in jobs:
+        report(what)
+        group[name] = _rate(queue, job)
         yield figures
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel that does one thing only; its first argument are the rounds of its loop."""
+
+    source: KernelSource
+    groups: int
+    amount: int  # operations or bytes of a call of `Work`
+    arguments: tuple[Any, ...] = ()  # that follow
+    rounds: int | None = None  # of a launch that is a call; None: a call is a round
 
 
 class Work(Contender):
-    """A ceiling's kernel with its arguments: the rounds of its loop come first, `out` last.
-
-    What the bench counts as calls are rounds of one launch, or launches of `rounds` rounds each.
-    A call does `amount` operations, or moves as many bytes.
-    """
+    """A job on a device; the kernel's last argument is `out`, and buffers are the first ones."""
 
     name = "ceiling"
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        source: KernelSource,
-        groups: int,
-        amount: int,
-        *arguments: Any,
-        rounds: int | None = None,
-    ) -> None:
-        self.amount = amount
+    def __init__(self, queue: cl.CommandQueue, job: Job, *buffers: cl.Buffer) -> None:
         self._queue = queue
-        self._rounds = rounds
-        self._items = (groups * source.local_size[0],)
-        self._local = source.local_size
-        self._kernel = build_kernel(queue.context, queue.device, source)
+        self._rounds = job.rounds
+        self._local = job.source.local_size
+        self._items = (job.groups * self._local[0],)
+        self._kernel = build_kernel(queue.context, queue.device, job.source)
         self.out = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, 4 * self._items[0])
         # Kept, because setting an argument does not keep a buffer alive.
-        self._arguments = (*arguments, self.out)
+        self._arguments = (*buffers, *job.arguments, self.out)
         for number, argument in enumerate(self._arguments, 1):
             self._kernel.set_arg(number, argument)
 
@@ -194,9 +195,9 @@ def _time(contender: Contender) -> Timing:
     return bench.run()[contender.name]
 
 
-def _rate(work: Work) -> float:
+def _rate(queue: cl.CommandQueue, job: Job, *buffers: cl.Buffer) -> float:
     """1e9 operations or bytes a second."""
-    return work.amount / min(_time(work).samples) / 1e9
+    return job.amount / min(_time(Work(queue, job, *buffers)).samples) / 1e9
 
 
 def _kernel(name: str, items: int, **context: Any) -> KernelSource:
@@ -216,7 +217,7 @@ def _power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) -> Work:
+def arithmetic_job(traits: DeviceTraits, dtype: str) -> Job:
     """Multiply-adds in registers."""
     element = ElementType(dtype, dtype)
     # A CPU's vector register, as far as OpenCL has vectors; two halves share one of a GPU.
@@ -228,50 +229,42 @@ def arithmetic_work(queue: cl.CommandQueue, traits: DeviceTraits, dtype: str) ->
         chains=CHAINS, steps=STEPS, fused=fma_is_fast(dtype, traits),
     )  # fmt: skip
     # Numbers stay near 1: the limit of repeating the step is addend / (1 - factor).
-    factor, addend = np.float32(-0.75), np.float32(1.5)
-    return Work(queue, source, groups, 2 * width * CHAINS * STEPS * items * groups, factor, addend)
+    numbers = np.float32(-0.75), np.float32(1.5)
+    return Job(source, groups, 2 * width * CHAINS * STEPS * items * groups, numbers)
 
 
-def unit_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: MatrixUnit) -> Work:
+def unit_job(traits: DeviceTraits, unit: MatrixUnit) -> Job:
     """Multiply-accumulates of a matrix unit."""
     items, groups = items_and_groups(traits)
-    sub_groups = groups * items // unit.lanes
-    operations = 2 * unit.m * unit.n * unit.k * UNIT_CHAINS * UNIT_STEPS * sub_groups
-    return Work(queue, unit_source(unit, items), groups, operations)
-
-
-def unit_source(unit: MatrixUnit, items: int) -> KernelSource:
-    """The kernel of `unit_work`, for work-groups of `items` work-items."""
-    return _kernel(
+    source = _kernel(
         "matrix", items, unit=unit, real=unit.result_register, pattern=_PATTERNS[unit.operand],
         chains=UNIT_CHAINS, steps=UNIT_STEPS,
         # Fragments are neither loaded nor split.
         slabs=(), fragments=FragmentLoad(unit, "ldmatrix"),
     )  # fmt: skip
+    sub_groups = groups * items // unit.lanes
+    each = 2 * unit.m * unit.n * unit.k
+    return Job(source, groups, each * UNIT_CHAINS * UNIT_STEPS * sub_groups)
 
 
-def warpgroup_work(queue: cl.CommandQueue, traits: DeviceTraits, unit: WgmmaUnit) -> Work:
+def warpgroup_job(traits: DeviceTraits, unit: WgmmaUnit) -> Job:
     """Multiply-accumulates of NVIDIA's warpgroup units."""
     groups = items_and_groups(traits)[1]
-    each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
-    return Work(queue, warpgroup_source(unit), groups, each * UNIT_STEPS * WARPGROUPS * groups)
-
-
-def warpgroup_source(unit: WgmmaUnit) -> KernelSource:
-    """The kernel of `warpgroup_work`."""
     source = _kernel(
         "wgmma", WARPGROUP * WARPGROUPS, real="int" if unit.is_integer else "float",
         instruction=unit.instruction(WGMMA_COLUMNS), modifiers=unit.modifiers(False, False),
         constraint=unit.constraint, columns=WGMMA_COLUMNS, warpgroups=WARPGROUPS,
         steps=UNIT_STEPS, pattern=_PATTERNS[unit.operand], descriptor=descriptor(), mark=MARK,
     )  # fmt: skip
-    return replace(source, target=TARGET)
+    each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
+    amount = each * UNIT_STEPS * WARPGROUPS * groups
+    return Job(replace(source, target=TARGET), groups, amount)
 
 
 #: The families with units, what their units are called, how they are found and what times them.
-_UNITS: tuple[tuple[str, str, Any, Callable[..., Work]], ...] = (
-    ("matrix", "matrix", matrix_unit, unit_work),
-    ("wgmma", "warpgroup", wgmma_unit, warpgroup_work),
+_UNITS: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
+    ("matrix", "matrix", matrix_unit, unit_job),
+    ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
 )
 
 #: A precision and operands for each type that units multiply.
@@ -341,9 +334,7 @@ def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
     return Walk(width, vectors, items, groups, rounds, 1, items, 2 * items)
 
 
-def global_work(
-    queue: cl.CommandQueue, traits: DeviceTraits, buffer: cl.Buffer, walk: Walk
-) -> Work:
+def global_job(traits: DeviceTraits, walk: Walk) -> Job:
     """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`."""
     element = ElementType("float32", "float32")
     source = _kernel(
@@ -351,8 +342,8 @@ def global_work(
         lanes=[element.lane(index, walk.width) for index in range(walk.width)],
         past_first_level=walk.group_step > 0 and traits.vendor == "nvidia",
     )  # fmt: skip
-    steps = map(np.int64, (walk.item_step, walk.step, walk.group_step, walk.vectors - 1))
-    return Work(queue, source, walk.groups, walk.bytes, buffer, *steps, rounds=walk.rounds)
+    steps = (walk.item_step, walk.step, walk.group_step, walk.vectors - 1)
+    return Job(source, walk.groups, walk.bytes, tuple(map(np.int64, steps)), walk.rounds)
 
 
 def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
@@ -360,7 +351,7 @@ def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> 
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
     pattern = np.random.default_rng(0).random(16, np.float32)
     cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
-    rate = _rate(global_work(queue, traits, buffer, walk))
+    rate = _rate(queue, global_job(traits, walk), buffer)
     buffer.release()
     return rate
 
@@ -374,12 +365,12 @@ def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
     return 1 << (size.bit_length() - 1)
 
 
-def local_work(queue: cl.CommandQueue, traits: DeviceTraits) -> Work:
+def local_job(traits: DeviceTraits) -> Job:
     """Reads of local memory."""
     items, groups = items_and_groups(traits)
     source = _kernel("local", items, loads=LOCAL_LOADS, repeats=LOCAL_REPEATS)
     moved = 16 * LOCAL_LOADS * LOCAL_REPEATS * items * groups
-    return Work(queue, source, groups, moved, np.int32(1))
+    return Job(source, groups, moved, (np.int32(1),))
 
 
 def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import numpy as np
 import pyopencl as cl
@@ -27,7 +27,8 @@ H100 = gpu(max_allocation_bytes=2**34)
 PROCESSOR = cpu(compute_units=12, vector_bytes=32, max_allocation_bytes=2**34)
 
 
-def result_of(queue, work, rounds):
+def result_of(queue, job, rounds, *buffers):
+    work = ceilings.Work(queue, job, *buffers)
     work.enqueue(rounds)
     out = np.empty(work.out.size // 4, np.float32)
     cl.enqueue_copy(queue, out, work.out)
@@ -60,9 +61,9 @@ def test_the_peak_is_that_of_what_multiplies(family, precision, peak):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_arithmetic_does_every_multiply_add(queue, shown_traits, dtype, require):
     require(dtype, "F16_F16_F16" if dtype == "float16" else None)
-    work = ceilings.arithmetic_work(queue, shown_traits, dtype)
-    out = result_of(queue, work, 1)
-    lanes = work.amount // (2 * ceilings.CHAINS * ceilings.STEPS * len(out))
+    job = ceilings.arithmetic_job(shown_traits, dtype)
+    out = result_of(queue, job, 1)
+    lanes = job.amount // (2 * ceilings.CHAINS * ceilings.STEPS * len(out))
     assert lanes == min(16, max(1, shown_traits.vector_bytes // np.dtype(dtype).itemsize))
     item = np.arange(len(out))
     total = np.zeros(len(out))
@@ -118,16 +119,16 @@ def numbers(queue, size):
 def test_the_kernel_reads_what_a_pass_says(queue, shown_traits):
     walk = pass_over(shown_traits, 2**21)
     total, buffer = numbers(queue, 2**21)
-    work = ceilings.global_work(queue, shown_traits, buffer, walk)
-    assert result_of(queue, work, 1).sum() == total
+    job = ceilings.global_job(shown_traits, walk)
+    assert result_of(queue, job, 1, buffer).sum() == total
 
 
 def test_the_kernel_reads_all_in_each_group(queue, traits):
     shown = as_gpu(traits)
     walk = passes_of_groups(shown, 2**18)
     total, buffer = numbers(queue, 2**18)
-    work = ceilings.global_work(queue, shown, buffer, walk)
-    out = result_of(queue, work, 1).reshape(walk.groups, walk.items)
+    job = ceilings.global_job(shown, walk)
+    out = result_of(queue, job, 1, buffer).reshape(walk.groups, walk.items)
     assert (out.sum(axis=1) == total).all()
 
 
@@ -136,10 +137,8 @@ def test_the_kernel_reads_all_in_each_group(queue, traits):
 def test_only_nvidia_reads_past_the_first_level_cache(vendor, cached):
     traits = replace(H100, vendor=vendor)
     walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
-    with patch.object(ceilings, "Work") as work:
-        ceilings.global_work(None, traits, None, walk)
     past = vendor == "nvidia" and cached
-    text = work.call_args.args[1].text
+    text = ceilings.global_job(traits, walk).source.text
     assert text.count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
 
 
@@ -168,14 +167,14 @@ def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
 
 def test_local_memory_is_read_as_often_as_counted(queue, traits):
     shown = as_gpu(traits)
-    work = ceilings.local_work(queue, shown)
-    out = result_of(queue, work, 3)
+    job = ceilings.local_job(shown)
+    out = result_of(queue, job, 3)
     items = ceilings.items_and_groups(shown)[0]
     loads, repeats = ceilings.LOCAL_LOADS, ceilings.LOCAL_REPEATS
     positions = (np.arange(items)[:, None] + np.arange(3 * repeats)) % items
     wanted = 4 * sum((positions + load).sum(axis=1) for load in range(loads))
     assert (out.reshape(-1, items) == wanted).all()
-    assert work.amount == 16 * loads * repeats * len(out)
+    assert job.amount == 16 * loads * repeats * len(out)
 
 
 def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch):

@@ -41,7 +41,7 @@ from tests.support.configs import DIRECT, GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import analysed, recorded
+from tests.support.facts import analysed, gpu, recorded
 from tests.support.families import traffic_of
 from tests.support.reference import assert_close, expected_gemm
 from tests.support.system import output_of, text_of
@@ -195,12 +195,12 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
     monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
     monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
     unit = next(one for one in units_of(H100, matrix_unit) if one.operand == operand)
-    source = ceilings.unit_source(unit, 32)
+    job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
     # In the place of the instruction, one that adds 1 to each of its results.
     add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
-    text, count = re.subn(r"asm\(.*?\);", add, source.text, flags=re.DOTALL)
+    text, count = re.subn(r"asm\(.*?\);", add, job.source.text, flags=re.DOTALL)
     assert count == 1
-    work = ceilings.Work(queue, replace(source, text=text), 1, 0)
+    work = ceilings.Work(queue, replace(job, source=replace(job.source, text=text), groups=1))
     work.enqueue(5)
     out = np.empty(32, np.float32)
     cl.enqueue_copy(queue, out, work.out)
@@ -216,7 +216,7 @@ def test_every_unit_has_a_ceiling(architecture):
     wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
     assert {unit.operand for unit in found} == wanted
     for unit in found:
-        text = ceilings.unit_source(unit, 256).text
+        text = ceilings.unit_job(traits, unit).source.text
         calls = ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
         # Beside its definition.
         assert text.count("multiply_accumulate(") == calls + 1
@@ -228,7 +228,7 @@ def test_warpgroup_units_have_ceilings_behind_the_mark():
     assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
     assert not units_of(typical_traits("sm_80"), wgmma_unit)
     for unit in found:
-        source = ceilings.warpgroup_source(unit)
+        source = ceilings.warpgroup_job(H100, unit).source
         assert source.target == "sm_90a" and source.local_size == (256,)
         # No instruction that the compiler does not know is left without the mark.
         assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
