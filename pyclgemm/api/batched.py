@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
     parts = launches_of((a, b, c, out), count)
     if len(parts) == 1:
         ((a, b, c, out), _) = parts[0]
-        return run_on_device(queue, call._replace(a=a, b=b, c=c, out=out))
+        return run_on_device(queue, replace(call, a=a, b=b, c=c, out=out))
     result = out
     if out is None:
         result = _new_result(queue, call, count)
@@ -137,11 +138,12 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
             if operand is not None:
                 check_apart(name, operand, out)
     calls = [
-        call._replace(a=a, b=b, c=c, out=at(result, numbers)) for (a, b, c, _), numbers in parts
+        replace(call, a=a, b=b, c=c, out=at(result, numbers)) for (a, b, c, _), numbers in parts
     ]
     # All are built first: an error leaves the result as it was.
     for one in calls:
-        prepare(queue, one.checked())
+        one.check()
+        prepare(queue, one)
     events = [run_on_device(queue, one)[1] for one in calls]
     event = events[-1]
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:

@@ -16,7 +16,7 @@ from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, new_array, through_device
 from ..runtime.queue_state import queue_state
 from .autotune import autotune, is_asked_for
-from .prepare import Call, build_sequence, call_of, choose, describe_product, result_shape
+from .prepare import Call, build_sequence, choose, describe_product, result_shape
 
 
 def gemm(
@@ -111,10 +111,10 @@ def gemm(
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    call = call_of((
+    call = Call(
         a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
-        wait_for, False,
-    ))  # fmt: skip
+        wait_for,
+    )  # fmt: skip
     out, event = run(queue, call)
     return (out, event) if return_event else out
 
@@ -133,7 +133,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
-    """Find the launches for calls like this one, which is checked, or build them."""
+    """Find the launches for calls like this one, once `Call.check` has run, or build them."""
     key = call.key()
     prepared: Prepared | None = queue_state(queue).prepared.get(key)
     return prepared or _prepare_new(queue, call, key)
@@ -160,7 +160,7 @@ def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Pr
 
 def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
     """Run a product whose arrays are on the device; returns the result and its event."""
-    call = call.checked()
+    call.check()
     sequence, shape, dtype, _ = prepare(queue, call)
     out = call.out
     if out is None:
@@ -172,8 +172,8 @@ def run(
     queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
 ) -> tuple[Any, cl.Event | None]:
     """Run a product by `launch`, on copies of the arrays that are on the host."""
-    a, b, c, out, epilogue = call[:5]
-    bias = None if epilogue is None else epilogue.bias
+    a, b, c, out = call.a, call.b, call.c, call.out
+    bias = None if call.epilogue is None else call.epilogue.bias
     if {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__} <= DEVICE_TYPES:
         return launch(queue, call)
     return _run_copies(queue, call, launch)
@@ -181,9 +181,9 @@ def run(
 
 def _run_copies(queue: cl.CommandQueue, call: Call, launch: Runner) -> tuple[Any, cl.Event | None]:
     """Run it on copies of the arrays that are on the host; there need not be any."""
-    a, b, c, out = call[:4]
+    a, b, c = call.a, call.b, call.c
     return through_device(
-        queue, {"bias": call.bias, "a": a, "b": b, "c": c}, out,
+        queue, {"bias": call.bias, "a": a, "b": b, "c": c}, call.out,
         lambda **arrays: launch(queue, call.with_arrays(**arrays)),
         makes_host_array=not any(
             isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)

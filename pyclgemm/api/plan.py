@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -305,7 +305,8 @@ def explain(
 
 def _as_described(queue: cl.CommandQueue, call: Call) -> Call:
     """The call with all arrays on the device, checked; a batch if any has three dimensions."""
-    call = call.on_device(queue).checked()
+    call = call.on_device(queue)
+    call.check()
     arrays = (call.a, call.b, call.c, call.out)
     batched = any(len(array.shape) > 2 for array in arrays if array is not None)
-    return call._replace(batched=batched)
+    return replace(call, batched=batched)

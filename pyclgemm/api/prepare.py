@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyopencl as cl
 
@@ -38,7 +37,8 @@ from ..selection.overrides import choose_for
 from ..selection.select import Choice, select
 
 
-class Call(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Call:
     """The arguments of `pyclgemm.gemm` or `pyclgemm.gemm_batched`, under their names."""
 
     a: Any
@@ -63,35 +63,33 @@ class Call(NamedTuple):
 
     @property
     def reads_c(self) -> bool:
-        """Whether the addend takes part; of a call that is `checked`."""
+        """Whether the addend takes part, once `check` has run."""
         return self.c is not None and self.beta != 0
 
-    def checked(self) -> Call:
-        """The same with Python numbers and a configuration; raise where c and beta disagree."""
-        call, alpha, beta = self, self.alpha, self.beta
+    def check(self) -> None:
+        """Make alpha and beta Python's numbers, config a configuration; check c against beta."""
+        alpha, beta = self.alpha, self.beta
         is_plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
         if not is_plain or self.a.dtype.kind == "i":
             dtype = self.a.dtype.name
-            alpha = check_scalar("alpha", alpha, dtype)
-            beta = None if beta is None else check_scalar("beta", beta, dtype)
-            call = call_of((*self[:5], alpha, beta, *self[7:]))
+            self.alpha = check_scalar("alpha", alpha, dtype)
+            self.beta = beta = None if beta is None else check_scalar("beta", beta, dtype)
         if beta is None:
             if self.c is not None:
                 raise ArgumentError("c is given without beta; give beta, or leave c out")
         elif self.c is None and beta != 0:
             raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
-        return call if self.config is None else call._replace(config=as_config(self.config))
+        if self.config is not None:
+            self.config = as_config(self.config)
 
     def key(self) -> tuple[Any, ...]:
-        """All that the kernels of a `checked` call depend on, and what is set once on them."""
-        (
-            a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, _, _, batched,
-        ) = self  # fmt: skip
+        """All that the kernels depend on, and what is set once on them, once `check` has run."""
+        c, out, epilogue = self.c, self.out, self.epilogue
         return (
-            batched, facts_of(a), facts_of(b), None if c is None else facts_of(c), beta != 0,
-            None if out is None else facts_of(out),
+            self.batched, facts_of(self.a), facts_of(self.b), None if c is None else facts_of(c),
+            self.beta != 0, None if out is None else facts_of(out),
             None if epilogue is None else (_bias_facts(epilogue.bias), epilogue.activation),
-            trans_a, trans_b, alpha == 0, precision, config,
+            self.trans_a, self.trans_b, self.alpha == 0, self.precision, self.config,
         )  # fmt: skip
 
     def on_device(self, queue: cl.CommandQueue) -> Call:
@@ -102,13 +100,12 @@ class Call(NamedTuple):
         )
 
     def arrays(self, out: Any) -> list[Any]:
-        """The arrays that the launches of a `checked` call take, in their order."""
-        a, b, c, _, epilogue, _, beta = self[:7]
-        arrays = [a, b, out]
-        if c is not None and beta != 0:
-            arrays.append(c)
-        if epilogue is not None and epilogue.bias is not None:
-            arrays.append(epilogue.bias)
+        """The arrays that the launches take, in their order, once `check` has run."""
+        arrays = [self.a, self.b, out]
+        if self.c is not None and self.beta != 0:
+            arrays.append(self.c)
+        if self.epilogue is not None and self.epilogue.bias is not None:
+            arrays.append(self.epilogue.bias)
         return arrays
 
     def with_arrays(self, bias: Any, **arrays: Any) -> Call:
@@ -116,7 +113,7 @@ class Call(NamedTuple):
         epilogue = self.epilogue
         if epilogue is not None:
             epilogue = Epilogue(bias, epilogue.activation)
-        return self._replace(epilogue=epilogue, **arrays)
+        return replace(self, epilogue=epilogue, **arrays)
 
 
 def _bias_facts(bias: Any) -> tuple[Any, ...] | None:
@@ -132,12 +129,8 @@ def facts_of(array: Any) -> Any:
     return array.shape, array.strides, array.offset & 255, array.dtype
 
 
-#: Makes a `Call` of all its fields in half the time that ``Call(...)`` takes.
-call_of: Callable[[tuple[Any, ...]], Call] = functools.partial(tuple.__new__, Call)
-
-
 def describe_product(call: Call) -> Product:
-    """Check the arguments of a `checked` call against each other, and describe the product.
+    """Describe the product of a call, whose `check` has run; raise if arrays do not fit together.
 
     A batch becomes a single product where it can be computed as one: it has one matrix, or all its
     products read the same B, and the rows of A and of the result follow one another. Without `out`
