@@ -118,6 +118,7 @@ class Calls(Contender):
     calls: Sequence[Callable[[], object]]
     wait: Callable[[], object] = lambda: None
     blocker: Blocker | None = field(default=None, kw_only=True)
+    launches: int = field(default=Contender.launches, kw_only=True)
     unrest: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
