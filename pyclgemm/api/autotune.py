@@ -84,9 +84,8 @@ def autotune(
     The queue is in order and profiles nothing. `arrays` are those of a call: a, b and the result,
     which has its content again in the end, then c and the bias if there are such; `scalars` are
     alpha and beta. Of `top` choices none but the first is built after half of the `seconds`. The
-    record that is saved is found by products of the same `Features`; for a packed operand, or one
-    whose elements lie apart in both directions, there is no such record. Errors are those of
-    `GemmPlan.autotune`.
+    record that is saved is found by products of the same `Features`; for an operand whose elements
+    lie apart in both directions there is no such record. Errors are those of `GemmPlan.autotune`.
     """
     check_limits(top, seconds)
     clock = clock or Clock()
@@ -136,8 +135,7 @@ def check_limits(top: Any, seconds: Any) -> None:
 
 def _record(problem: GemmProblem, measured: Choice) -> Record | None:
     """The record of what was measured; None if it would not be found for this very product."""
-    if problem.packed is not None or measured.seconds is None:
-        return None
+    assert measured.seconds is not None  # it was timed
     features = features_of(problem)
     gflops = problem.flops / measured.seconds / 1e9
     record = record_for(features, measured.config, gflops)

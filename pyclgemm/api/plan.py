@@ -131,8 +131,7 @@ class GemmPlan:
             For all of it; half of it may go into building kernels.
         save : bool
             Whether the user's database gets the fastest, so that products like this one take it
-            from then on. It has no records of packed operands, nor of any whose elements lie apart
-            in both directions.
+            from then on. It has no records of operands whose elements lie apart in both directions.
 
         Returns
         -------

@@ -30,6 +30,7 @@ class Features:
     widest: int = ALIGNED  # elements of the widest access
     # Computed at once, 1 for a single product; None where a record is for batches of any number.
     products: int | None = 1
+    packed: bool = False  # B was packed before
 
 
 def features_of(problem: GemmProblem) -> Features:
@@ -39,7 +40,7 @@ def features_of(problem: GemmProblem) -> Features:
     --------
     >>> features_of(GemmShape(82, 6626, 1085, "NT").problem("float32"))
     Features(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4, \
-products=1)
+products=1, packed=False)
     """
     m, n, k = problem.m, problem.n, problem.k
     widest = max(1, VECTOR_BYTES // np.dtype(problem.dtype).itemsize)
@@ -55,6 +56,7 @@ products=1)
         ALIGNED if least >= widest else least,
         widest,
         max(1, problem.products),
+        problem.packed is not None,
     )
 
 
@@ -79,7 +81,7 @@ def record_for(features: Features, config: Config, gflops: float | None = None) 
     alignment = None if features.alignment == as_sizes_tell else features.alignment
     # Four digits: the product of three small matrices may run at 0.01 GFLOPS.
     speed = None if gflops is None else float(f"{gflops:.4g}")
-    return Record(shape, config, speed, alignment)
+    return Record(shape, config, speed, alignment, features.packed)
 
 
 def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
@@ -99,7 +101,8 @@ def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
 
 def features_of_record(record: Record, dtype: str, precision: str) -> Features:
     """The features of the products for which a record stands."""
-    features = features_of(problem_of(record, dtype, precision))
+    problem = problem_of(record, dtype, precision)
+    features = replace(features_of(problem), packed=record.packed)
     if record.kind == "small" and record.shape.batch is None:
         return replace(features, products=None)
     return features

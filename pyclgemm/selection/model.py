@@ -98,10 +98,14 @@ class Knowledge:
         return family.work(config, problem, traits, found[1] if found else self.ceilings)
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
-        """The records of this very product, those of the most specific file first."""
+        """The records of this very product, those of the most specific file first.
+
+        Where B is packed, behind those for packed ones come those for others.
+        """
         features = features_of(problem)
-        any_number = replace(features, products=None)
-        return self.exact.get(features, []) + self.exact.get(any_number, [])
+        plain = replace(features, packed=False)
+        known = dict.fromkeys((features, plain, replace(plain, products=None)))
+        return [found for one in known for found in self.exact.get(one, [])]
 
     def seconds(self, record: Record, problem: GemmProblem) -> float | None:
         """The time of a product at the speed that a record states."""
@@ -150,7 +154,7 @@ def _gather(
             continue
         for record in entry.records:
             exact.setdefault(features_of_record(record, *entry.name), []).append((file, record))
-            if record.gflops is None:
+            if record.gflops is None or record.packed:  # whose time is not that of the whole
                 continue
             problem = problem_on(problem_of(record, *entry.name), traits)
             work = known.work(record.config, problem, traits)

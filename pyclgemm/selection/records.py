@@ -123,6 +123,7 @@ class Record:
     #: A power of two, in elements: rows of the operands and of the result started at multiples
     #: of it. None where the matrices were contiguous, so that the sizes tell.
     alignment: int | None = None
+    packed: bool = False  # B was packed before, and the speed is that of the product alone
 
     @property
     def kind(self) -> Kind:
@@ -133,7 +134,7 @@ class Record:
 
     def __str__(self) -> str:
         aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"
-        return f"{self.shape}{aligned}"
+        return f"{self.shape}{aligned}{' with B packed' if self.packed else ''}"
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,8 @@ class Entry:
         return (*self.own, *self.borrowed)
 
 
-def _key(record: Record) -> tuple[str, GemmShape, int | None]:
-    return record.config.family, record.shape, record.alignment
+def _key(record: Record) -> tuple[str, GemmShape, int | None, bool]:
+    return record.config.family, record.shape, record.alignment, record.packed
 
 
 def _is_speed(value: Any) -> bool:
@@ -208,6 +209,7 @@ _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "layout": (LAYOUTS.__contains__, f"one of {', '.join(LAYOUTS)}"),
     "alignment": (partial(is_integer, allowed=ALIGNMENTS), wanted(ALIGNMENTS)),
     "batch": (partial(is_integer, allowed=BATCHES), wanted(BATCHES)),
+    "packed": (lambda value: value is True, "true"),
     "gflops": (_is_speed, f"a number of {SLOWEST:g} to {FASTEST:g}"),
 }
 
@@ -252,7 +254,8 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
         raise DatabaseError(f"{where}.config is {config}: {'; '.join(broken)}")
     m, n, k = sizes
     shape = GemmShape(m, n, k, document.get("layout", "NN"), batch=document.get("batch"))
-    return Record(shape, config, document.get("gflops"), document.get("alignment"))
+    gflops, alignment = document.get("gflops"), document.get("alignment")
+    return Record(shape, config, gflops, alignment, "packed" in document)
 
 
 def _refuse(where: str, value: object, what: str) -> NoReturn:
@@ -268,6 +271,7 @@ def record_document(record: Record) -> dict[str, Any]:
         "layout": None if shape.layout == "NN" else shape.layout,
         "alignment": record.alignment,
         "batch": shape.batch,
+        "packed": record.packed or None,
         "gflops": record.gflops,
         "config": record.config.as_dict(),
     }

@@ -133,7 +133,14 @@ def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
 
     def product_of(record: Record) -> tuple[Any, ...]:
         shape, kind = record.shape, get_args(Kind).index(record.kind)
-        return kind, shape.sizes, shape.layout, record.alignment or 0, shape.batch or 0
+        return (
+            kind,
+            shape.sizes,
+            shape.layout,
+            record.alignment or 0,
+            shape.batch or 0,
+            record.packed,
+        )
 
     return tuple(sorted(records, key=product_of))
 

@@ -191,6 +191,8 @@ def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) ->
         config = _reading(record.config, problem.packed)
         if config is not None and not _broken(config, problem, traits):
             reason = _where_measured(known.hits, file, record)
+            if problem.packed and not record.packed:
+                reason += ", with B not packed before"
             seconds = known.seconds(record, problem)
             if seconds is None:
                 seconds = float(predict([config], problem, traits, database)[0])

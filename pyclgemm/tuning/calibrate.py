@@ -272,7 +272,7 @@ def _check_scipy() -> None:
 def recorded(entry: Entry) -> Iterator[Sample]:
     """The times that an entry's own records state."""
     for record in entry.own:
-        if record.gflops is not None:
+        if record.gflops is not None and not record.packed:
             problem = problem_of(record, *entry.name)
             yield Sample(problem, record.config, problem.flops / (1e9 * record.gflops))
 

@@ -369,6 +369,7 @@ class Survey:
             for _, entry in known.hits
             for record in entry.own
             if record.gflops is not None
+            and not record.packed
             and (problem := problem_of(record, *self._name))
             and (seconds := known.seconds(record, problem))
         ]

@@ -70,13 +70,11 @@ def test_a_product_of_the_same_layout_takes_the_record(queue, records, name):
     assert later.seconds == pytest.approx(choice.seconds, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["packed", "strided", "save=False", "nothing to compute"])
+@pytest.mark.parametrize("name", ["strided", "save=False", "nothing to compute"])
 def test_what_no_later_product_would_be_known_by_is_not_recorded(queue, records, square, name):
     a, b = square
     options = dict(BRIEFLY)
-    if name == "packed":
-        b = pyclgemm.pack(queue, b)
-    elif name == "strided":
+    if name == "strided":
         a = (cl_array.zeros(queue, (64, 128), np.float32) + 1)[:, ::2]
     elif name == "save=False":
         options["save"] = False
@@ -206,6 +204,23 @@ def test_numbers_of_numpy_are_numbers(queue, records, square):
 # ------------------------------------------------------------- layers and first calls
 
 
+def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, square, traits):
+    a, b = square
+    packed = pyclgemm.pack(queue, b)
+    choice = pyclgemm.plan(queue, a, packed).autotune(**BRIEFLY)
+    assert records() == ["64x64x64 with B packed"]
+    later = pyclgemm.explain(queue, a, pyclgemm.pack(queue, b))
+    assert (later.config, later.level) == (choice.config, "device")
+    assert later.reason.startswith(MEASURED) and "packed" not in later.reason
+    assert MEASURED not in pyclgemm.explain(queue, a, b).reason
+    # One of operands that were not packed stands behind it, and says so.
+    other = cl_array.zeros(queue, (32, 64), np.float32)
+    pyclgemm.plan(queue, other, b).autotune(**BRIEFLY)
+    reason = pyclgemm.explain(queue, other, packed).reason
+    assert "with B not packed before" in reason or MEASURED not in reason
+    assert len(records()) == 2
+
+
 def test_a_layer_takes_the_fastest(queue, records, square, rng):
     layer = pyclgemm.DenseLayer(queue, square[1], activation="relu")
     choices = layer.autotune([1, 16], **BRIEFLY)
@@ -214,6 +229,7 @@ def test_a_layer_takes_the_fastest(queue, records, square, rng):
         expected = np.maximum(x @ square[1].get(), 0)
         np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-4)
     assert choices.keys() == {1, 16}
+    assert sorted(records()) == ["16x64x64 with B packed", "1x64x64 with B packed"]
     assert all("that were timed" in choice.reason for choice in choices.values())
 
 
