@@ -15,24 +15,21 @@ SIZES = (23, 35, 41)
 EVERY_ACTIVATION = pytest.mark.parametrize("activation", ACTIVATIONS)
 
 
-@pytest.mark.parametrize("out", [ROW, COLUMN, STRIDED], ids=["row", "column", "strided"])
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_every_activation(queue, activation, bias, out):
-    check_gemm(queue, SIZES, out=out, bias=bias, activation=activation)
+PRODUCTS = [
+    *({"out": out, "bias": bias, "activation": activation} for out in (ROW, COLUMN, STRIDED)
+      for bias in (False, True) for activation in (None, *ACTIVATIONS)),
+    *({"dtype": dtype, "bias": True} for dtype in DTYPES),
+    *({"dtype": dtype, "bias": True, "activation": name}
+      for dtype in ("float16", "float64") for name in ("gelu", "silu")),
+    {"dtype": "float16", "bias": True, "activation": "relu", "precision": "F16_F16_F16"},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "activation", "precision"),
-    [
-        *((dtype, None, None) for dtype in DTYPES),
-        *((dtype, name, None) for dtype in ("float16", "float64") for name in ("gelu", "silu")),
-        ("float16", "relu", "F16_F16_F16"),
-    ],
-)
-def test_every_type(queue, require, dtype, activation, precision):
-    require(dtype, precision)
-    check_gemm(queue, SIZES, dtype, bias=True, activation=activation, precision=precision)
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("options", PRODUCTS)
+def test_products(queue, require, options):
+    require(options.get("dtype"), options.get("precision"))
+    check_gemm(queue, SIZES, **options)
 
 
 def _through(queue, row, activation):

@@ -16,6 +16,7 @@ from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
+from tests.support.arrays import draw_with_infinities
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
 from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
@@ -212,25 +213,6 @@ def test_error_bound(units, queue, rng, precision, kind):
     assert_close(product(queue, a, b, precision), expected)
 
 
-@pytest.mark.parametrize(
-    ("precision", "k", "config"),
-    [
-        *((precision, 40, CONFIG) for precision in FLOAT32),
-        # Near the beginning of k, and beyond its middle.
-        ("TF32_TF32_F32_X3", 70, replace(SLICED, SLICES=2, STAGES=3)),
-        ("TF32_TF32_F32_X3", 170, SHARED),
-    ],
-)
-def test_infinities_and_nan(units, queue, rng, precision, k, config):
-    a = rng.uniform(0.5, 1, (32, k)).astype(np.float32)
-    b = rng.uniform(0.5, 1, (k, 32)).astype(np.float32)
-    a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
-    a[3, 0], a[3, 1] = np.inf, -np.inf
-    a[4, 2] = np.uint32(0x7F800001).view(np.float32)  # a NaN by bits that no part keeps
-    b[k - 31, 4], b[3, 6], b[:, 8] = np.inf, 0, 1.0
-    assert_close(product(queue, a, b, precision, config), expected_gemm(a, b, precision=precision))
-
-
 @pytest.mark.parametrize("precision", SPLIT)
 def test_leading_parts_that_overflow(units, queue, precision):
     """Both leading parts of bfloat16 are rounded up, and their product is infinite."""
@@ -311,17 +293,27 @@ def test_units_of_amd(emulated, architecture, kind, sizes, changes, options):
     check_gemm(emulated, sizes, dtype, precision=precision, config=config, **options)
 
 
-@pytest.mark.parametrize("architecture", AMD)
-@pytest.mark.parametrize("precision", ["BF16_BF16_F32_X3", "BF16_BF16_F32_X9"])
-def test_split_terms_on_amd(emulated, architecture, precision, rng):
-    a, b = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((33, 40), (40, 37)))
-    a[0, 3], a[1, 5], a[2, 7], a[3, 0], a[3, 1] = np.inf, -np.inf, np.nan, np.inf, -np.inf
-    got = product(emulated, a, b, precision, config_for(architecture))
-    assert_close(got, expected_gemm(a, b, precision=precision))
+@pytest.mark.parametrize(
+    ("architecture", "precision", "k", "config"),
+    [
+        *(("sm_90", precision, 40, CONFIG) for precision in FLOAT32),
+        ("sm_90", "TF32_TF32_F32_X3", 70, replace(SLICED, SLICES=2, STAGES=3)),
+        ("sm_90", "TF32_TF32_F32_X3", 170, SHARED),
+        *(
+            (name, f"BF16_BF16_F32_X{terms}", 40, config_for(name))
+            for name in AMD
+            for terms in "39"
+        ),
+    ],
+)
+def test_infinities_and_nan(request, queue, rng, architecture, precision, k, config):
+    request.getfixturevalue("emulated" if architecture in AMD else "units")
+    a, b = draw_with_infinities(rng, 33, k, 37)
+    a[4, 2] = np.uint32(0x7F800001).view(np.float32)  # a NaN by bits that no part keeps
+    assert_close(product(queue, a, b, precision, config), expected_gemm(a, b, precision=precision))
 
 
 # ------------------------------------------------------------------ without a device
-
 
 CUBE, CROOKED = (32, 32, 32), (63, 61, 65)
 

@@ -15,12 +15,7 @@ from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.mra.choice import (
-    Transform,
-    TransformChoice,
-    choose_transform,
-    contiguous_stack,
-)
+from pyclgemm.mra.choice import Transform, TransformChoice, choose_transform, contiguous_stack
 from pyclgemm.mra.codegen import make_schedule as make_transform_schedule
 from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.problem.matrix import Matrix

@@ -15,6 +15,7 @@ from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
+from tests.support.arrays import draw_with_infinities, upload
 from tests.support.buffers import (
     ALIGNED,
     COLUMN,
@@ -195,13 +196,9 @@ def test_lanes_read_nothing_outside(warpgroups, queue, rng, trans_a, trans_b):
 
 @pytest.mark.parametrize("precision", WGMMA_PRECISIONS["float32"])
 def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision):
-    a = rng.standard_normal((64, 48)).astype(np.float32)
-    b = rng.standard_normal((48, 64)).astype(np.float32)
-    a[3, 5], a[9, 7], b[11, 20], b[13, 30] = np.inf, np.nan, -np.inf, np.nan
-    a[20, 2], b[2, 40] = 1e38, 1e-30
-    operands = (cl_array.to_device(queue, x) for x in (a, b))
+    a, b = draw_with_infinities(rng, 64, 48, 64)
     config = replace(CONFIG, PROMOTE=1)
-    result = pyclgemm.gemm(queue, *operands, precision=precision, config=config)
+    result = pyclgemm.gemm(queue, *upload(queue, a, b), precision=precision, config=config)
     assert_close(result.get(), expected_gemm(a, b, precision=precision))
 
 

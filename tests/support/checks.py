@@ -19,12 +19,7 @@ from tests.support.buffers import (
     guarded_vector,
     poisoning_allocator,
 )
-from tests.support.reference import (
-    assert_close,
-    assert_transformed,
-    expected_gemm,
-    random_array,
-)
+from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 
 def stored_shape(trans, rows, columns):

@@ -25,6 +25,7 @@ DIRECT = XgemmDirectConfig(
 GEMV = GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2)
 CPU = CpuConfig(MR=3, NR=16, KC=32, VW=8)
 
+AT_ONCE = {"FILL": 2, "SWIZZLE": 4, "FRAGMENTS": 2, "SLICES": 2}
 INDIRECT_CONFIGS = {
     "plain": INDIRECT,
     "scalars": replace(INDIRECT, VWM=1, VWN=1, KWI=1),
@@ -50,11 +51,9 @@ INDIRECT_CONFIGS = {
     "rows padded": replace(INDIRECT, PADLD=6),
     "shuffles": replace(INDIRECT, NWG=64, LANES_M=8, LANES_N=4, SHUFFLE=1),
     "past the registers": replace(INDIRECT, ASYNC=1, STAGES=3),
-    "all at once": replace(
-        INDIRECT, MDIMA=16, NDIMB=16, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
-    ),
+    "all at once": replace(INDIRECT, MDIMA=16, NDIMB=16, GROUP_M=2, STAGES=2, **AT_ONCE),
     "all at once, past the registers": replace(
-        INDIRECT, MDIMA=16, NDIMB=16, STAGES=4, ASYNC=1, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
+        INDIRECT, MDIMA=16, NDIMB=16, STAGES=4, ASYNC=1, **AT_ONCE
     ),
 }
 
@@ -77,12 +76,8 @@ DIRECT_CONFIGS = {
     "slabs divided": replace(DIRECT, FILL=3),
     "shuffles": replace(DIRECT, WGD=32, LANES_M=8, LANES_N=4, SHUFFLE=1),
     "past the registers": replace(DIRECT, ASYNC=1, STAGES=3, FILL=3),
-    "all at once": replace(
-        DIRECT, NWGD=32, GROUP_M=2, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
-    ),
-    "all at once, past the registers": replace(
-        DIRECT, NWGD=32, STAGES=4, ASYNC=1, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2
-    ),
+    "all at once": replace(DIRECT, NWGD=32, GROUP_M=2, STAGES=2, **AT_ONCE),
+    "all at once, past the registers": replace(DIRECT, NWGD=32, STAGES=4, ASYNC=1, **AT_ONCE),
 }
 
 GEMV_CONFIGS = {
@@ -146,11 +141,8 @@ WGMMA_PRECISIONS = {
     "float16": ("F16_F16_F32",),
     "bfloat16": ("BF16_BF16_F32",),
     "int8": ("I8_I8_I32",),
-    "float32": (
-        "TF32_TF32_F32", "TF32_TF32_F32_X3",
-        "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
-    ),
-}  # fmt: skip
+    "float32": FLOAT32_PRECISIONS,
+}
 WGMMA_CASES = [(dtype, name) for dtype, names in WGMMA_PRECISIONS.items() for name in names]
 
 GEMV_UNIT = GemvUnitConfig(MR=8, SUBGROUPS=2, VW=4, KWI=2)
