@@ -37,7 +37,7 @@ def records(home, traits):
 
 @pytest.fixture
 def square(queue, rng):
-    return upload(queue, *draw(rng, (64, 64), (64, 64)))
+    return upload(queue, *draw(rng, (60, 60), (60, 60)))
 
 
 # ------------------------------------------------------------- who takes it later
@@ -46,16 +46,16 @@ def square(queue, rng):
 ALL = np.s_[:, :]
 #: Shapes of A and B, and what is taken of each.
 LAYOUTS = {
-    "contiguous": (((64, 64), ALL), ((64, 64), ALL)),
-    "odd sizes": (((63, 65), ALL), ((65, 67), ALL)),
-    "gaps between rows": (((64, 101), np.s_[:, :64]), ((64, 64), ALL)),
-    "gaps that keep the alignment": (((64, 104), np.s_[:, :64]), ((64, 64), ALL)),
-    "an odd offset": (((64, 101), np.s_[:, 1:65]), ((64, 64), ALL)),
-    "rows in reverse": (((64, 64), np.s_[::-1]), ((64, 64), ALL)),
-    "a row": (((1, 64), ALL), ((64, 65), ALL)),
-    "a column": (((64, 64), ALL), ((64, 1), ALL)),
-    "a batch": (((8, 64, 72), np.s_[:, :, :64]), ((8, 64, 64), np.s_[:, :])),
-    "one B for all": (((8, 64, 64), np.s_[:, :]), ((64, 64), ALL)),
+    "contiguous": (((60, 60), ALL), ((60, 60), ALL)),
+    "odd sizes": (((63, 61), ALL), ((61, 67), ALL)),
+    "gaps between rows": (((60, 101), np.s_[:, :60]), ((60, 60), ALL)),
+    "gaps that keep the alignment": (((60, 104), np.s_[:, :60]), ((60, 60), ALL)),
+    "an odd offset": (((60, 101), np.s_[:, 1:61]), ((60, 60), ALL)),
+    "rows in reverse": (((60, 60), np.s_[::-1]), ((60, 60), ALL)),
+    "a row": (((1, 60), ALL), ((60, 61), ALL)),
+    "a column": (((60, 60), ALL), ((60, 1), ALL)),
+    "a batch": (((8, 60, 72), np.s_[:, :, :60]), ((8, 60, 60), np.s_[:, :])),
+    "one B for all": (((8, 60, 60), np.s_[:, :]), ((60, 60), ALL)),
 }
 
 
@@ -75,13 +75,13 @@ def test_what_no_later_product_would_be_known_by_is_not_recorded(queue, records,
     a, b = square
     options = dict(BRIEFLY)
     if name == "strided":
-        a = (cl_array.zeros(queue, (64, 128), np.float32) + 1)[:, ::2]
+        a = (cl_array.zeros(queue, (60, 120), np.float32) + 1)[:, ::2]
     elif name == "save=False":
         options["save"] = False
     alpha = 0.0 if name == "nothing to compute" else 1.0
     plan = pyclgemm.plan(queue, a, b, alpha=alpha)
     plan.autotune(**options)
-    left = np.ones((64, 64)) if name == "strided" else a.get()
+    left = np.ones((60, 60)) if name == "strided" else a.get()
     expected = alpha * left @ square[1].get()
     np.testing.assert_allclose(plan(a, b).get(), expected, rtol=1e-4, atol=1e-4)
     assert records() == []
@@ -97,7 +97,7 @@ def test_a_product_that_was_prepared_before_takes_the_record(queue, records, squ
         for _ in range(2):
             pyclgemm.gemm(queue, *square)
         assert choose.call_count == 1
-    assert records() == ["64x64x64"]
+    assert records() == ["60x60x60"]
 
 
 # ------------------------------------------------------------- what is left as it was
@@ -105,21 +105,21 @@ def test_a_product_that_was_prepared_before_takes_the_record(queue, records, squ
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_the_content_of_the_result_is_restored(queue, records, square, rng, in_place):
-    (before,) = draw(rng, (64, 100))
+    (before,) = draw(rng, (60, 100))
     (whole,) = upload(queue, before)
-    out = whole[:, 3:67]
+    out = whole[:, 3:63]
     options = {"c": out, "beta": 0.5} if in_place else {}
     plan = pyclgemm.plan(queue, *square, **options, out=out)
     plan.autotune(**BRIEFLY)
     np.testing.assert_array_equal(whole.get(), before)
     a, b = square
     plan(a, b, *[out] * in_place, out=out)
-    expected = a.get() @ b.get() + 0.5 * in_place * before[:, 3:67]
-    np.testing.assert_allclose(whole.get()[:, 3:67], expected, rtol=1e-4, atol=1e-4)
+    expected = a.get() @ b.get() + 0.5 * in_place * before[:, 3:63]
+    np.testing.assert_allclose(whole.get()[:, 3:63], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_content_is_restored_where_a_launch_fails(queue, records, square, rng):
-    (before,) = draw(rng, (64, 64))
+    (before,) = draw(rng, (60, 60))
     (out,) = upload(queue, before)
     plan = pyclgemm.plan(queue, *square, out=out)
     interrupted = patch.object(autotuning, "_times", side_effect=KeyboardInterrupt)
@@ -208,13 +208,13 @@ def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, s
     a, b = square
     packed = pyclgemm.pack(queue, b)
     choice = pyclgemm.plan(queue, a, packed).autotune(**BRIEFLY)
-    assert records() == ["64x64x64 with B packed"]
+    assert records() == ["60x60x60 with B packed"]
     later = pyclgemm.explain(queue, a, pyclgemm.pack(queue, b))
     assert (later.config, later.level) == (choice.config, "device")
     assert later.reason.startswith(MEASURED) and "packed" not in later.reason
     assert MEASURED not in pyclgemm.explain(queue, a, b).reason
     # One of operands that were not packed stands behind it, and says so.
-    other = cl_array.zeros(queue, (32, 64), np.float32)
+    other = cl_array.zeros(queue, (32, 60), np.float32)
     pyclgemm.plan(queue, other, b).autotune(**BRIEFLY)
     reason = pyclgemm.explain(queue, other, packed).reason
     assert "with B not packed before" in reason or MEASURED not in reason
@@ -225,11 +225,11 @@ def test_a_layer_takes_the_fastest(queue, records, square, rng):
     layer = pyclgemm.DenseLayer(queue, square[1], activation="relu")
     choices = layer.autotune([1, 16], **BRIEFLY)
     for rows in (1, 16, 17):
-        (x,) = draw(rng, (rows, 64))
+        (x,) = draw(rng, (rows, 60))
         expected = np.maximum(x @ square[1].get(), 0)
         np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-4)
     assert choices.keys() == {1, 16}
-    assert sorted(records()) == ["16x64x64 with B packed", "1x64x64 with B packed"]
+    assert sorted(records()) == ["16x60x60 with B packed", "1x60x60 with B packed"]
     assert all("that were timed" in choice.reason for choice in choices.values())
 
 
