@@ -10,6 +10,7 @@ import pytest
 import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import GuardedArray
+from tests.support.checks import skip_if_refused
 from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.gates import is_complete
 
@@ -86,6 +87,7 @@ def test_the_same_strides_at_another_offset(queue, rng):
             for values in (a, b, None)
         )
         options = {"out": out.array, "config": configs["wide vectors"]}
+        skip_if_refused(queue, configs["wide vectors"])
         made = pyclgemm.plan(queue, left.array, right.array, **options)
         assert made.product.problem.a.alignment == alignment
         pyclgemm.gemm(queue, left.array, right.array, **options)
