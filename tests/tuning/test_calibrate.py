@@ -194,12 +194,15 @@ def test_a_small_budget_keeps_the_ceilings_for_every_type(run, traits, budget):
 
 
 @pytest.mark.parametrize("stop", [2, 3, 5, 40])
-def test_ctrl_c_keeps_what_was_measured(run, stop):
+def test_ctrl_c_keeps_what_was_measured(run, traits, stop):
+    is_late = stop == 40
+    if is_late and traits.type != "cpu":
+        stop = 150  # more families take turns
     found, told = run(60.0, stop=stop)
     assert len(told) == stop and found.interrupted
     file = read_file(found.path)
     assert file.ceilings == found.ceilings
-    assert bool(file.entries) == bool(found.fits) == (stop == 40)
+    assert bool(file.entries) == bool(found.fits) == is_late
 
 
 def test_ctrl_c_before_anything_was_measured_is_passed_on(run, traits):
