@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...codegen.config import COMPLEX_VECTORS, at_most, multiple
+from ...codegen.config import COMPLEX_VECTORS, STAGED_BYTES, at_most, multiple
 from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
@@ -115,6 +115,15 @@ _MOST_PACKED = 2**23
 #: Multiply-adds of vectors that a core has under way at once: two pipes of four stages. Fewer
 #: vectors of sums leave it waiting.
 _CHAINS = 8
+#: Multiply-adds in the time of a sum that does not fit the registers: it is loaded and stored for
+#: each depth, and waits for itself.
+_SPILLED = 4
+
+
+def vector_registers(traits: DeviceTraits) -> int:
+    """Those that an instruction can name: 32 with AVX-512 and on Arm, else 16."""
+    is_older = traits.architecture.startswith("x86-64") and traits.vector_bytes < 64
+    return 16 if is_older or not traits.architecture else 32
 
 
 class CpuFamily(CpuTiles[CpuConfig]):
@@ -154,6 +163,11 @@ class CpuFamily(CpuTiles[CpuConfig]):
         *((rows, 4, 128, 16, 512, 1, 1, 1) for rows in (2, 4, 6)),
         (1, 4, 256, 16, 512, 1, 1, 1),
         (4, 1, 256, 16, 256, 1, 1, 1),
+        # For 16 registers, of 8 elements.
+        *((rows, 2, 256, 8, 512, 1, 1, 1) for rows in (1, 2, 4, 6)),
+        *((rows, 3, 256, 8, 512, 1, 1, 1) for rows in (2, 4)),
+        *((rows, 4, 64, 8, 512, 0, 1, 1) for rows in (1, 2)),
+        (4, 2, 128, 8, 512, 0, 1, 1),
     )
 
     def tile(self, config: CpuConfig) -> Tile:
@@ -223,6 +237,11 @@ class CpuFamily(CpuTiles[CpuConfig]):
         if costs is None:
             return None
         sums = config.MR * config.vectors
+        lanes = max(1, traits.vector_bytes // STAGED_BYTES[problem.dtype])
+        wide = math.ceil(config.VW / lanes)  # registers of a vector
+        unused = wide * lanes / config.VW
+        kept = vector_registers(traits) - (config.vectors + 1) * wide
+        spilled = max(0, sums * wide - kept)
         in_place = reads_b_in_place(problem, config)
         packing = 2 * costs.memory_byte * costs.stored
         dots = in_place and problem.b.order != "row"
@@ -230,8 +249,10 @@ class CpuFamily(CpuTiles[CpuConfig]):
             config.MR,
             config.NR,
             1,  # a block may be of any depth
-            costs.multiply_add * config.MR * config.NR * max(1.0, _CHAINS / sums),
-            loads=costs.multiply_add * config.VW * (config.MR + config.vectors),
+            costs.multiply_add * config.MR * config.NR * unused * max(1.0, _CHAINS / sums),
+            loads=costs.multiply_add
+            * lanes
+            * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
             cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
             turned=costs.multiply_add * config.NR if dots else 0.0,
             local=2 * costs.cache_byte * config.MR * config.NR * costs.result / config.KC,
