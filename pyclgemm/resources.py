@@ -1,4 +1,4 @@
-"""Find what ships with the library: its version, and folders of kernel templates and databases.
+"""Find what ships with the library: its version, kernel templates and databases.
 
 In an installed wheel the folders are packages inside `pyclgemm`. In a source tree they stand beside
 it, and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
@@ -7,8 +7,12 @@ checkout nor in every kind of editable install, so this module uses plain paths.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from pathlib import Path
+from typing import Any
+
+from mako.lookup import TemplateLookup
 
 from .errors import PyclgemmError
 
@@ -39,6 +43,22 @@ def resource_folder(name: str) -> Path:
         f"the folder {name!r} of pyclgemm is missing: there is no {places}; "
         "the installation is incomplete, install pyclgemm again"
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _templates() -> TemplateLookup:
+    return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
+
+
+def filled(template: str, **context: Any) -> str:
+    """The text of a template of ``kernels_cl/``."""
+    try:
+        return str(_templates().get_template(template).render_unicode(**context))
+    except IndexError as error:
+        # Where a signal handler raises within Mako, its clean-up may fail and hide that.
+        if error.__context__ is None:
+            raise
+        raise error.__context__ from None
 
 
 def names_file(text: str) -> bool:

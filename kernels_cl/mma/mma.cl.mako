@@ -78,7 +78,7 @@ ${prelude.address("c", problem.c)}
 
 ## An inlined activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
 ## accumulators, which then lie in memory, or makes it spill them.
-% if approximation:
+% if approximates:
 ${ptx_activation.functions(pairs=False)}
 
 ${prelude.scaling()}

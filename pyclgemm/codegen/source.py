@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mako.lookup import TemplateLookup
-
 from ..problem.problem import MatrixLayout
-from ..resources import resource_folder
+from ..resources import filled
 
 _INDENT = "    "
 
@@ -149,21 +146,9 @@ class KernelSource:
     target: str = ""  # the architecture whose instructions `pyclgemm.device.probe` adds, if any
 
 
-@functools.lru_cache(maxsize=1)
-def _templates() -> TemplateLookup:
-    return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
-
-
 def render(template: str, **context: Any) -> str:
     """Fill a template of ``kernels_cl/`` and lay its text out."""
-    try:
-        text = _templates().get_template(template).render_unicode(**context)
-    except IndexError as error:
-        # Where a signal handler raises within Mako, its clean-up may fail and hide that.
-        if error.__context__ is None:
-            raise
-        raise error.__context__ from None
-    return _laid_out(text)
+    return _laid_out(filled(template, **context))
 
 
 def extent_type(*sizes: int) -> str:

@@ -22,6 +22,7 @@ import pyopencl as cl
 
 from ..errors import UnsupportedError
 from ..host.caches import new_kernel
+from ..resources import filled
 
 #: The prefix that hides an instruction from the compiler.
 MARK = "//@"
@@ -44,80 +45,6 @@ MACROS = (
 SHFL = "shfl.sync"
 KHR_SHUFFLE = "sub_group_shuffle"
 INTEL_SHUFFLE = "intel_sub_group_shuffle"
-
-_BASE_SOURCE = (
-    "__kernel void probe(__global const float *x, __global float *y, __global int *macros)\n{\n"
-    "    y[0] = x[0] * x[1] + x[2];\n"
-    + "".join(
-        f"#ifdef {name}\n    macros[{index}] = 1;\n#else\n    macros[{index}] = 0;\n#endif\n"
-        for index, name in enumerate(MACROS)
-    )
-    + "}\n"
-)
-
-# Scalars and vectors: a compiler may know the type and lack its vectors.
-_ARITHMETIC_SOURCE = """
-#pragma OPENCL EXTENSION {extension} : enable
-__kernel void probe(__global const {type} *x, __global {type} *y)
-{{
-    const {type}4 products = ({type}4)(x[0], x[1], x[2], x[3]) * x[0];
-    y[0] = x[0] * x[1] + x[2];
-    y[1] = products.s3;
-}}
-"""
-
-# OpenCL C 2.0's fence with the scope of the device; some compilers have it without an option.
-_FENCE_SOURCE = """
-__kernel void probe(__global const int *x, __global int *y)
-{
-    y[0] = x[0] + 1;
-    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device);
-    y[1] = y[0];
-}
-"""
-
-# Two sub-groups; in each the first work-item exchanges its number with the last, the second with
-# the last but one, ... The answer is right only if neighbours in the work-group are neighbours in
-# the sub-group.
-_SHUFFLE_SOURCE = """
-__kernel {attribute} void probe(__global const int *x, __global int *y)
-{{
-    const int item = get_local_id(0);
-    const int lane = {size} - 1 - item % {size};
-    int other;
-    {shuffle}
-    y[item] = x[0] * other;
-}}
-"""
-
-# The smallest product of a warpgroup unit: 64 rows, 8 columns, k = 16. All elements are 1, so every
-# sum is 16, and the order of elements in local memory does not matter.
-_WGMMA_SOURCE = r"""
-__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global float *sums)
-{
-    __local ushort ones[64 * 16] __attribute__((aligned(1024)));
-    const int item = get_local_id(0);
-    for (int i = item; i < 64 * 16; i += 128) {
-        ones[i] = 0x3c00;
-    }
-    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const ulong at = (ulong)((uint)(size_t)ones & 0x3ffff) >> 4 | 1ul << 16 | 1ul << 32;
-    float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
-    asm volatile("MARK wgmma.fence.sync.aligned;" : : : "memory");
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-        "MARK wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
-        "{%0, %1, %2, %3}, %4, %4, p, 1, 1, 0, 0;\n}"
-        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : "l"(at), "r"(1) : "memory");
-    asm volatile("MARK wgmma.commit_group.sync.aligned;" : : : "memory");
-    asm volatile("MARK wgmma.wait_group.sync.aligned 0;"
-        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : : "memory");
-    sums[4 * item] = c0;
-    sums[4 * item + 1] = c1;
-    sums[4 * item + 2] = c2;
-    sums[4 * item + 3] = c3;
-}
-""".replace("MARK ", MARK)
 
 
 class PtxStepError(ValueError):
@@ -186,7 +113,8 @@ def wgmma_refusal(device: cl.Device) -> str:
     try:
         context = cl.Context([device])  # held, as above
         queue = cl.CommandQueue(context)
-        _run(queue, _WGMMA_SOURCE, None, sums, items=128, target="sm_90a")
+        source = filled("probe/wgmma.cl.mako", mark=MARK)
+        _run(queue, source, None, sums, items=128, target="sm_90a")
     except REFUSALS as error:
         return f"the driver does not take its instructions: {summary(error)}"
     if not (sums == 16).all():
@@ -211,7 +139,7 @@ def _run_base(queue: cl.CommandQueue) -> frozenset[str]:
     x = np.array([3.0, 5.0, 7.0], np.float32)
     y = np.zeros(1, np.float32)
     macros = np.zeros(len(MACROS), np.int32)
-    _run(queue, _BASE_SOURCE, x, y, macros)
+    _run(queue, filled("probe/base.cl.mako", macros=MACROS), x, y, macros)
     if y[0] != 22.0:
         raise UnsupportedError(
             f"{queue.device.name.strip()} computes wrongly: 3 * 5 + 7 gave {y[0]}, not 22"
@@ -229,14 +157,15 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)
     # 1.875 plus the spacing of numbers near 1: a narrower type would give another result.
     wanted = np.array([x[0] * x[1] + x[2], x[3] * x[0]], dtype)
-    source = _ARITHMETIC_SOURCE.format(extension=extension, type=c_type)
+    source = filled("probe/arithmetic.cl.mako", extension=extension, type=c_type)
     return _gives(queue, source, x, wanted)
 
 
 def _fence_options(queue: cl.CommandQueue) -> str | None:
     x, wanted = np.array([6], np.int32), np.array([7, 7], np.int32)
+    source = filled("probe/fence.cl.mako")
     for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0"):
-        if _gives(queue, _FENCE_SOURCE, x, wanted, options=options):
+        if _gives(queue, source, x, wanted, options=options):
             return options
     return None
 
@@ -261,20 +190,20 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
             )
             if extension in extensions
         ]  # fmt: skip
+
+    def exchanges(statement: str, attribute: str, size: int) -> bool:
+        source = filled(
+            "probe/shuffle.cl.mako", attribute=attribute.format(size=size), size=size,
+            exchange=statement,
+        )  # fmt: skip
+        item = np.arange(2 * size, dtype=np.int32)
+        wanted = 3 * (item // size * size + size - 1 - item % size)
+        return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
+
     for name, statement, attribute, sizes in tried:
-        found = tuple(size for size in sizes if _exchanges(queue, statement, attribute, size))
-        if found:
+        if found := tuple(size for size in sizes if exchanges(statement, attribute, size)):
             return name, found
     return "", ()
-
-
-def _exchanges(queue: cl.CommandQueue, statement: str, attribute: str, size: int) -> bool:
-    item = np.arange(2 * size, dtype=np.int32)
-    source = _SHUFFLE_SOURCE.format(
-        attribute=attribute.format(size=size), size=size, shuffle=statement
-    )
-    wanted = 3 * (item // size * size + size - 1 - item % size)
-    return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
 
 
 def _gives(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from pyclgemm import resources
 from pyclgemm.analysis.ab import Record
 from pyclgemm.analysis.report import markdown_table
 from pyclgemm.cli.main import device_table, main
-from pyclgemm.codegen import source as codegen
 from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import HostCpu, intel_architecture, typical_traits
 from pyclgemm.errors import PyclgemmError, printable
@@ -210,7 +210,7 @@ def test_templates_come_from_the_package_alone(folder, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("<% open('evil', 'w') %>")
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(codegen, "_templates", codegen._templates.__wrapped__)
+    monkeypatch.setattr(resources, "_templates", resources._templates.__wrapped__)
     assert [kernel.text for kernel in sources()] == before
 
 

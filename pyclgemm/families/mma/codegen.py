@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
-from ...codegen.kernel import GemmParts, approximation, gemm_parts
+from ...codegen.kernel import GemmParts, gemm_parts
 from ...codegen.matrix_units import MatrixUnit, required_unit
 from ...codegen.pack import with_packed
 from ...codegen.source import KernelSource, modulo, plus, stream_k_arguments, times
@@ -306,6 +306,10 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     return FragmentLoad(unit, "vectors", steps, vector, steps * run_bytes // loaded)
 
 
+#: Activations for which ``common/ptx_activation.mako`` has formulas.
+_APPROXIMATED = ("gelu", "gelu_tanh", "silu", "sigmoid")
+
+
 def generate_matrix(
     problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits
 ) -> KernelSource:
@@ -355,9 +359,7 @@ def generate_matrix(
         slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
-        approximation=approximation(
-            problem.activation if in_few else None, parts.wide.stored_bytes
-        ),
+        approximates=in_few and problem.activation in _APPROXIMATED,
         split_k=stream_k(
             slab_count(problem.k, config.KWG),
             config.FILL * traits.compute_units,

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType, stored_bytes
-from ...codegen.kernel import approximation, gemm_parts
+from ...codegen.kernel import gemm_parts
 from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import Argument, KernelSource, stream_k_arguments, times
 from ...codegen.stream_k import PartialSums, stream_k
@@ -378,7 +378,6 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         stored=unit.stored,
         results=results,
         staging=results.staging,
-        approximation=approximation(problem.activation, parts.wide.stored_bytes),
         a_in_registers=problem.a.order == "column" and unit.a_through_registers,
         terms=terms,
         whole=whole,

@@ -1,0 +1,7 @@
+## OpenCL C 2.0's fence with the scope of the device; some compilers have it without an option.
+__kernel void probe(__global const int *x, __global int *y)
+{
+    y[0] = x[0] + 1;
+    atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device);
+    y[1] = y[0];
+}
