@@ -1,6 +1,5 @@
 """The command line of the fuzzer."""
 
-import contextlib
 import datetime
 import json
 import os
@@ -89,14 +88,15 @@ def _repeat(text, memory):
         ) from None
     outcome = run_alone(name, case, memory)
     if outcome.failed:
-        click.echo(runner.report(name, outcome, runner.repeat_line(name, case)))
-        return 1
-    click.echo(f"{name}: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
-    return 0
+        click.echo(runner.report(name, outcome, runner.of_case(name, case)))
+    else:
+        tail = f": {outcome.message}" if outcome.message else ""
+        click.echo(f"{name}: {outcome.status}{tail}")
+    return int(outcome.failed)
 
 
 def _planned(asked):
-    """What to run, the journal, and the results so far."""
+    """The campaigns to run; the plan is completed by what the journal has."""
     names = asked.names or tuple(CAMPAIGNS)
     unknown = [name for name in names if name not in CAMPAIGNS and ":" not in name]
     if unknown:
@@ -104,46 +104,37 @@ def _planned(asked):
         raise click.BadParameter(f"{unknown[0]!r}; there are {known}", param_hint="--campaign")
     if asked.resume and asked.journal is None:
         raise click.UsageError("--resume needs --journal, the run to go on with")
-    results = {name: runner.Result(name) for name in names}
     journal = runner.Journal(asked.journal, resume=asked.resume)
     seed = next((one["seed"] for one in journal.entries if "seed" in one), asked.seed)
     if asked.seed not in (None, seed):
         raise click.UsageError(f"--seed is {asked.seed}; {asked.journal} was begun with {seed}")
-    if seed is None:
-        seed = int(datetime.date.today().strftime("%Y%m%d"))
-    journal.write({"seed": seed})
-    for entry in journal.entries:
-        if entry.get("campaign") in results:
-            results[entry["campaign"]].add(entry)
-    jobs = 1 if asked.block is not None else asked.jobs
-    plan = runner.Plan(seed, asked.cases, jobs, asked.memory, asked.block)
-    return plan, journal, list(results.values())
+    asked.seed = int(datetime.date.today().strftime("%Y%m%d")) if seed is None else seed
+    journal.write({"seed": asked.seed})
+    if asked.block is not None:
+        asked.jobs = 1
+    return [runner.CampaignRun(name, asked, journal) for name in dict.fromkeys(names)]
 
 
 def _run(asked):
     """Run the campaigns one after the other; the exit status."""
-    plan, journal, results = _planned(asked)
-    click.echo(f"seed {plan.seed}")
+    runs = _planned(asked)
+    click.echo(f"seed {asked.seed}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end = time.monotonic() + asked.seconds
     interrupted = False
-    reports = {}
-    with contextlib.closing(journal):
-        try:
-            for number, result in enumerate(results):
-                share = max(0.0, end - time.monotonic()) / (len(results) - number)
-                runner.CampaignRun(plan, share, result, journal, click.echo).run()
-            for result in results:
-                reports[result.name] = runner.reports_of(result, plan, asked.minimise, click.echo)
-        except KeyboardInterrupt:
-            interrupted = True
-            click.echo("interrupted")
-    for result in results:
-        if result.name not in reports:
-            reports[result.name] = runner.reports_of(result, plan, 0, click.echo)
-    for told in (*reports.values(), *map(runner.summary, results)):
-        click.echo("\n".join(told), nl=bool(told))
-    if any(result.failures for result in results):
+    try:
+        for number, run in enumerate(runs):
+            run.run(max(0.0, end - time.monotonic()) / (len(runs) - number))
+        for run in runs:
+            run.report(asked.minimise)
+    except KeyboardInterrupt:
+        interrupted = True
+        click.echo("interrupted")
+    for run in runs:
+        run.report(0)  # what is not reported yet
+    reports = [text for run in runs for text in run.reports.values()]
+    click.echo("\n".join([*reports, *(line for run in runs for line in run.summary())]))
+    if reports:
         return 1
     return 130 if interrupted else 0
 

@@ -1,6 +1,8 @@
 """What every campaign of the fuzzer offers: cases by seed, a run, and simpler cases."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -32,15 +34,27 @@ class Skipped(Exception):
     """The case cannot run here; raised by `Campaign.cases`, no case can."""
 
 
-def load(where: str) -> Any:
-    """An instance of the campaign of that name, or of ``module:Class``.
+class Campaign:
+    """A sort of cases.
 
-    Its `run` is called in a worker process. It returns if the library kept its promises, if need
-    be with a word under which the case is counted, such as "refused", and raises `Failure` if not.
-    Any other exception, a crash of the process, or a run longer than `seconds_per_case` counts as
-    a failure too. `cases` are endless, the same ones for the same state of a generator, and
-    `smaller` gives cases that are simpler in one respect, the simplest first.
+    `cases(rng)` are endless, the same ones for the same state of a generator. `run(case)` is called
+    in a worker process. It returns if the library kept its promises, if need be with a word under
+    which the case is counted, such as "refused", and raises `Failure` if not. Any other exception,
+    a crash of the process, or a run longer than `seconds_per_case` counts as a failure too.
     """
+
+    seconds_per_case = 120.0
+    #: The plain case, as `simpler` takes it.
+    plain: Case = {}
+    lists: tuple[str, ...] = ()
+
+    def smaller(self, case: Case) -> Iterator[Case]:
+        """Cases that are simpler in one respect, the simplest first."""
+        return simpler(case, self.plain, self.lists)
+
+
+def load(where: str) -> Any:
+    """An instance of the campaign of that name, or of ``module:Class``."""
     module, _, name = CAMPAIGNS.get(where, where).partition(":")
     return getattr(import_module(module), name)()
 
@@ -67,3 +81,25 @@ def simpler(case: Case, plain: Case, lists: Any = ()) -> Iterator[Case]:
         elif type(wanted) is type(value) is int and value > wanted:
             changed += [(value + wanted) // 2, value - 1]
         yield from (case | {name: one} for one in changed if one != value)
+
+
+def run_in_threads(functions: list[Callable[[], None]], seconds: float, what: str) -> None:
+    """Run functions in threads of their own; `Failure` if one raises, or does not end in time."""
+    errors = []
+
+    def guarded(function):
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(one,), daemon=True) for one in functions]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        raise Failure(f"{what} did not end within {seconds:.0f} s")
+    for error in errors:
+        raise Failure(f"{what} raised {error!r}") from error

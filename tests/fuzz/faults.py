@@ -19,7 +19,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ import pyopencl as cl
 from pyclgemm.selection.database import load_database
 
 from .calls import CALLS, FACTORS, make_call
-from .campaign import Failure, Skipped, simpler
+from .campaign import Campaign, Failure, Skipped, run_in_threads, simpler
 from .devices import context_of, device_of, device_texts, new_queue
 
 #: Seconds after which a call is taken to wait for ever.
@@ -64,8 +63,12 @@ FAULTS = {
     + _each(build=("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"))
     + _each(disk=("ENOSPC", "EACCES", "EROFS", "EIO")),
 }
-#: How many faults a case injects, by state.
+#: How many faults a case injects, by state; at lines also how far apart, so that the call passes
+#: at last.
 _COUNTS = {"warm": 60, "prepare": 20, "build": 4}
+_LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build": (4, 900)}
+#: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
+_ALWAYS_NEW = ("pack", "plan_made", "dense_made")
 
 #: Where pyopencl fails, by the kind of a fault, and the routine of OpenCL that it names.
 _PLACES = {
@@ -76,17 +79,12 @@ _PLACES = {
     "allocate": (cl, "Buffer", "create_buffer"),
 }
 
-#: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
-_ALWAYS_NEW = ("pack", "plan_made", "dense_made")
-#: How many faults at lines a case injects, and how far apart, so that the call passes at last.
-_LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build": (4, 900)}
 
-
-class Faults:
+class Faults(Campaign):
     """Faults at the n-th opportunity, for one n after another."""
 
-    name = "faults"
     seconds_per_case = 300.0
+    plain = {"order": "in", "finish": True, "call": ("gemm", "gemm_c")}
 
     def cases(self, rng):
         """All calls, states and faults in a random order, again and again."""
@@ -110,15 +108,14 @@ class Faults:
     def run(self, case):
         """Inject `count` faults, and hold the library to its promises after each."""
         device_of(case["device"])
-        rng = random.Random(case["seed"])
         stage = _Stage(case)
-        struck = 0
+        has_struck = False
         for index in range(case["count"]):
-            if stage.strike(case["first"] + index * case["stride"], rng):
-                struck += 1
+            if stage.strike(case["first"] + index * case["stride"]):
+                has_struck = True
             elif case["fault"] != "signal":
                 break  # the call passes: there is no such opportunity
-        if not struck:
+        if not has_struck:
             raise Skipped(f"{case['call']} has no opportunity for the fault {case['fault']!r}")
 
     def smaller(self, case):
@@ -128,7 +125,7 @@ class Faults:
             yield case | {"count": half}
             later = case["first"] + half * case["stride"]
             yield case | {"count": case["count"] - half, "first": later}
-        yield from simpler(case, {"order": "in", "finish": True, "call": ("gemm", "gemm_c")})
+        yield from simpler(case, self.plain)
 
 
 class _Stage:
@@ -137,20 +134,41 @@ class _Stage:
     def __init__(self, case):
         self._case = case
         self._call = None
+        self._rng = random.Random(case["seed"])
 
-    def strike(self, number, rng):
+    def strike(self, number):
         """One fault and the calls after it; whether the fault struck."""
         case = self._case
-        what = f"{case['call']}, {case['state']}, {case['fault']} {case['raised']} at {number}"
-        views = rng.sample(range(len(FACTORS)), 3)
+        views = self._rng.sample(range(len(FACTORS)), 3)
         self._set_stage(views[0])
-        outs = self._call.prepare(views[1])
+        view, outs = views[1], self._call.prepare(views[1])
         self._call.queue.finish()
+        if case["fault"] == "disk":
+            load_database.cache_clear()  # read again, with the fault
         strike = _Strike(0 if case["fault"] == "signal" else number)
-        self._inject(strike, rng, views[1], outs, what)
+        raised = result = None
+        try:
+            with self._fault(strike, view):
+                result = self._call.call(view, outs)
+        except BaseException as error:  # noqa: BLE001 - that is what is tested
+            raised = error
+        strike.is_over = True  # whatever the library has kept of what was patched
+        what = f"{case['call']}, {case['state']}, {case['fault']} {case['raised']} at {number}"
+        what += f" ({strike.struck or 'no fault'})"
+        if raised is None:
+            is_interrupt = (case["fault"], case["raised"]) == ("line", "interrupt")
+            assert not (strike.struck and is_interrupt), f"{what}: the interrupt was swallowed"
+            self._call.check(view, outs, result)  # the call passed
+        elif not strike.struck or not isinstance(raised, _ALLOWED):
+            raise Failure(
+                f"{what}: the call raised {type(raised).__module__}.{type(raised).__qualname__}: "
+                f"{raised}; the injected exception or one of pyclgemm.errors is wanted"
+            ) from raised
         if case["finish"]:
             self._call.queue.finish()
-        self._call_again(views, outs, f"{what} ({strike.struck})")
+        # In another thread, as a lock that is still held shows only there.
+        again = functools.partial(self._call_again, views, outs)
+        run_in_threads([again], _DEADLOCK, f"{what}: the call after it")
         return bool(strike.struck)
 
     def _set_stage(self, view):
@@ -167,42 +185,18 @@ class _Stage:
         if is_warm:
             self._call.check(*self._call.begin(view))
 
-    def _inject(self, strike, rng, view, outs, what):
-        """Call with the fault; check what comes out."""
-        raised = None
-        result = None
-        if self._case["fault"] == "disk":
-            load_database.cache_clear()  # read again, with the fault
-        try:
-            with self._fault(strike, rng, view):
-                result = self._call.call(view, outs)
-        except BaseException as error:  # noqa: BLE001 - that is what is tested
-            raised = error
-        strike.is_over = True  # whatever the library has kept of what was patched
-        what += f" ({strike.struck or 'no fault'})"
-        if raised is None:
-            injected = (self._case["fault"], self._case["raised"])
-            is_lost = strike.struck and injected == ("line", "interrupt")
-            assert not is_lost, f"{what}: the interrupt was swallowed"
-            self._call.check(view, outs, result)  # the call passed
-        elif not strike.struck or not isinstance(raised, _ALLOWED):
-            raise Failure(
-                f"{what}: the call raised {type(raised).__module__}.{type(raised).__qualname__}: "
-                f"{raised}; the injected exception or one of pyclgemm.errors is wanted"
-            ) from raised
-
-    def _fault(self, strike, rng, view):
+    def _fault(self, strike, view):
         kind, raised = self._case["fault"], self._case["raised"]
         if kind == "line":
             return _at_line(strike, _InjectedInterrupt if raised == "interrupt" else _InjectedError)
         if kind == "signal":
-            return _BySignal(strike, rng.uniform(0, self._duration(view)))
+            return _BySignal(strike, self._rng.uniform(0, self._duration(view)))
         if kind == "late":
-            return _at_call(*_PLACES["launch"][:2], strike, _InjectedInterrupt, late=True)
+            return _at_call(*_PLACES["launch"][:2], strike, lambda *_: _InjectedInterrupt(), True)
         if kind == "disk":
             return _at_disk(strike, raised)
         owner, name, routine = _PLACES[kind]
-        return _at_call(owner, name, strike, lambda: _cl_error(routine, raised))
+        return _at_call(owner, name, strike, lambda *_: _cl_error(routine, raised))
 
     def _duration(self, view):
         """About how long a call takes, for a signal in the middle of it."""
@@ -212,31 +206,16 @@ class _Stage:
         self._call.begin(view)
         return 1.3 * (time.perf_counter() - start)
 
-    def _call_again(self, views, outs, what):
-        """Call again in another thread, as a lock that is still held shows only there."""
-        found = []
-
-        def again():
-            call, held = self._call, None
-            try:
-                for view in views:
-                    call.check(*call.begin(view))
-                    if held is None:
-                        call.queue.finish()
-                        held = [one.get().tobytes() for one in outs]
-                call.check_inputs()
+    def _call_again(self, views, outs):
+        call, held = self._call, None
+        for view in views:
+            call.check(*call.begin(view))
+            if held is None:
                 call.queue.finish()
-                assert held == [one.get().tobytes() for one in outs], "the failed call wrote later"
-            except BaseException as error:  # noqa: BLE001 - raised in the thread of the campaign
-                found.append(error)
-
-        thread = threading.Thread(target=again, daemon=True)
-        thread.start()
-        thread.join(_DEADLOCK)
-        if thread.is_alive():
-            raise Failure(f"{what}: the call after it did not end within {_DEADLOCK:.0f} s")
-        for error in found:
-            raise Failure(f"{what}: the call after it raised {error!r}") from error
+                held = [one.get().tobytes() for one in outs]
+        call.check_inputs()
+        call.queue.finish()
+        assert held == [one.get().tobytes() for one in outs], "the failed call wrote later"
 
 
 class _InjectedError(Exception):
@@ -277,14 +256,12 @@ def _exits_of_with(code):
     Python hands out signals at calls, jumps backwards and the begin of functions alone, so none
     comes between the body of a with statement and its exit. A tracer could raise there.
     """
-    found = set()
     listed = list(dis.get_instructions(code))
+    names = ["NONE" if (one.opname, one.argval) in _NONE else one.opname for one in listed]
+    found = set()
     for index, first in enumerate(listed):
-        names = [(one.opname, one.argval) for one in listed[index : index + 6]]
-        while names and names[0][0] in ("SWAP", "ROT_TWO", "NOP"):
-            names.pop(0)
-        nones = itertools.takewhile(lambda one: one in _NONE, names)
-        if names[:1] == [("LOAD_CONST", None)] and len(list(nones)) >= 3:
+        ahead = itertools.dropwhile(("SWAP", "ROT_TWO", "NOP").__contains__, names[index:])
+        if list(itertools.islice(ahead, 3)) == ["NONE"] * 3:
             found.add(first.offset)
     return frozenset(found)
 
@@ -353,17 +330,17 @@ def _cl_error(routine, status):
 class _Striking:
     """A function, or a class whose instances can fail to be made; if `late`, after its work."""
 
-    def __init__(self, real, name, strike, make, late):
-        self._real, self._name, self._strike = real, name, strike
-        self._make, self._late = make, late
+    def __init__(self, owner, name, strike, make, late, passes):
+        self._real, self._name, self._strike = getattr(owner, name), name, strike
+        self._make, self._late, self._passes = make, late, passes
 
     def __call__(self, *arguments, **options):
-        struck = self._strike.here(self._name)
-        if struck and not self._late:
-            raise self._make()
+        is_struck = not self._passes(*arguments) and self._strike.here(self._name)
+        if is_struck and not self._late:
+            raise self._make(*arguments)
         result = self._real(*arguments, **options)
-        if struck:
-            raise self._make()
+        if is_struck:
+            raise self._make(*arguments)
         return result
 
     def __get__(self, instance, _=None):
@@ -376,9 +353,9 @@ class _Striking:
         return getattr(self._real, name)
 
 
-def _at_call(owner, name, strike, make, *, late=False):
-    """Raise where a function or a class is called."""
-    return patch.object(owner, name, _Striking(getattr(owner, name), name, strike, make, late))
+def _at_call(owner, name, strike, make, late=False, passes=lambda *_: False):
+    """Raise where a function or a class is called, with arguments that do not pass."""
+    return patch.object(owner, name, _Striking(owner, name, strike, make, late, passes))
 
 
 _DISK = (
@@ -393,23 +370,25 @@ _INSTALLED = tuple(
 )
 
 
+def _named(file):
+    """The path of a file that is given by its path, not by a number, in a list."""
+    return [os.fsdecode(file)] if isinstance(file, (str, bytes, os.PathLike)) else []
+
+
+def _is_installed(file=".", *_):
+    return any(os.path.abspath(name).startswith(_INSTALLED) for name in _named(file))
+
+
 @contextmanager
 def _at_disk(strike, code):
     """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
     number = getattr(errno, code)
 
-    def replaced(name, real, file=".", *arguments, **options):
-        is_named = isinstance(file, (str, bytes, os.PathLike))
-        names = [os.fsdecode(file)] if is_named else []
-        is_installed = is_named and os.path.abspath(names[0]).startswith(_INSTALLED)
-        if is_installed or not strike.here(f"{name}({file!r})"):
-            return real(file, *arguments, **options)
-        if name == "close":
-            real(file)
-        raise OSError(number, os.strerror(number), *names)
+    def make(file=".", *_):
+        return OSError(number, os.strerror(number), *_named(file))
 
     with ExitStack() as stack:
         for owner, name in _DISK:
-            instead = functools.partial(replaced, name, getattr(owner, name))
-            stack.enter_context(patch.object(owner, name, instead))
+            is_late = name == "close"
+            stack.enter_context(_at_call(owner, name, strike, make, is_late, _is_installed))
         yield

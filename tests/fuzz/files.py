@@ -44,7 +44,7 @@ from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
 from tests.support.facts import ab_record, recorded
 
-from .campaign import Failure, simpler
+from .campaign import Campaign, Failure
 from .devices import context_of, device_of, device_texts, new_queue
 
 #: Seconds of this process that a file may cost; building a kernel takes its own time.
@@ -86,11 +86,11 @@ _LINKS = {
 _PLACES = ("directory", "fifo", "unreadable", *_LINKS)
 
 
-class Files:
+class Files(Campaign):
     """One hostile file or text a case."""
 
-    name = "files"
     seconds_per_case = 60.0
+    plain = {"multiply": False}
 
     def cases(self, rng):
         """Databases most of all; now and then what is no file at all."""
@@ -111,10 +111,6 @@ class Files:
                 _Use(case, Path(folder)).run()
             finally:
                 load_database.cache_clear()
-
-    def smaller(self, case):
-        """Without the product."""
-        return simpler(case, {"multiply": False})
 
 
 # Making files

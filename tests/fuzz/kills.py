@@ -15,7 +15,7 @@ from pathlib import Path
 from pyclgemm.selection.database import read_file
 from tests.support.system import is_running, tree_first, wait_until
 
-from .campaign import Skipped, simpler
+from .campaign import Campaign, Skipped, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -45,10 +45,9 @@ class _Tuner:
         return self.output.read_text(errors="replace")
 
 
-class Kills:
+class Kills(Campaign):
     """Short runs of the tuner, several at once on one database, each ended by a signal."""
 
-    name = "kills"
     seconds_per_case = 60.0
 
     def cases(self, rng):

@@ -6,7 +6,9 @@ calls, compiled programs, workspaces).
 """
 
 import gc
+import itertools
 import random
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -18,9 +20,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
-from pyclgemm import CpuConfig
-
-from .campaign import simpler
+from .campaign import Campaign
 from .devices import context_of, device_of, device_texts, new_queue
 from .worker import resident_bytes
 
@@ -37,10 +37,7 @@ _SIDE = 48
 
 
 def check_level(seen, slack, what):
-    """Resident memory does not rise after it was filled with what is kept on purpose.
-
-    The median of the last tenth of the samples may exceed the second tenth's by `slack` bytes.
-    """
+    """The median of the last tenth exceeds the second tenth's by no more than `slack` bytes."""
     tenth = max(1, len(seen) // 10)
     early, late = median(seen[tenth : 2 * tenth]), median(seen[-tenth:])
     assert late <= early + slack, (
@@ -49,11 +46,11 @@ def check_level(seen, slack, what):
     )
 
 
-class Memory:
+class Memory(Campaign):
     """Calls of random shapes on views of the same arrays."""
 
-    name = "memory"
     seconds_per_case = 300.0
+    plain = {"number": 100, "order": "in"}
 
     def cases(self, rng):
         """Calls on one queue, on many queues used once, and in contexts used once."""
@@ -68,7 +65,8 @@ class Memory:
         """Make `number` calls, or use so many queues or contexts, and watch the memory."""
         device_of(case["device"])
         number, what = case["number"], f"{case['number']} {case['kind']}"
-        step = _Calls(case) if case["kind"] == "calls" else _Once(case)
+        is_once = case["kind"] != "calls"
+        step = partial(_use_once, case) if is_once else partial(next, _calls(case))
         every = max(1, number // _SAMPLES)
         seen: list[int] = []
         buffers: list[int] = []
@@ -85,87 +83,59 @@ class Memory:
             "end; 64 more would be level"
         )
 
-    def smaller(self, case):
-        """Fewer calls, in order, on one queue."""
-        return simpler(case, {"number": 100, "order": "in"})
 
-
-class _Calls:
-    """Random calls on one queue, whose operands are views of a few arrays.
+def _calls(case):
+    """Random calls on one queue, one a turn, whose operands are views of a few arrays.
 
     Rows and columns vary from 1 to `side` in several kinds of calls, so many calls meet a product
     that was not prepared, or was dropped since. The kernels are few: those of a configuration.
     """
+    queue = new_queue(context_of(case["device"]), case["order"])
+    rng, side = random.Random(case["seed"]), case["side"]
+    numbers = np.random.default_rng(case["seed"])
+    a, b, c = (numbers.integers(-3, 4, (2, side, side)).astype(np.float32) for _ in "abc")
+    x, y, z = (cl_array.to_device(queue, one) for one in (a, b, c))
+    # Made ahead, so that changes of shape are cheap.
+    rows = [x[0, :size] for size in range(side + 1)]
+    columns = [y[0][:, :size] for size in range(side + 1)]
+    options = {"config": pyclgemm.CpuConfig(MR=4, NR=16, KC=64, VW=8)}
+    gemm = partial(pyclgemm.gemm, queue, **options)
+    batched = partial(pyclgemm.gemm_batched, queue, **options)
+    add = {"alpha": 2.0, "beta": -1.0}
+    epilogue = pyclgemm.Epilogue(z[0, 0], "relu")
 
-    def __init__(self, case):
-        self._queue = new_queue(context_of(case["device"]), case["order"])
-        self._rng, side = random.Random(case["seed"]), case["side"]
-        numbers = np.random.default_rng(self._rng.randrange(2**31))
-        self._host = [numbers.integers(-3, 4, (2, side, side)).astype(np.float32) for _ in "abc"]
-        self._a, self._b, self._c = (cl_array.to_device(self._queue, one) for one in self._host)
-        # Made ahead, so that changes of shape are cheap.
-        self._rows = [self._a[0, :size] for size in range(1, side + 1)]
-        self._columns = [self._b[0][:, :size] for size in range(1, side + 1)]
-        self._options = {"config": CpuConfig(MR=4, NR=16, KC=64, VW=8)}
-        self._done = 0
-        self._kinds = (
-            self._gemm, self._gemm, self._gemm, self._addend, self._epilogue, self._batched,
-            self._matmul, self._kept,
-        )  # fmt: skip
+    def product(m, n):
+        return a[0, :m] @ b[0][:, :n]
 
-    def __call__(self):
-        side = len(self._rows)
-        m, n = self._rng.randrange(1, side + 1), self._rng.randrange(1, side + 1)
-        got, wanted = self._rng.choice(self._kinds)(m, n, *self._host)
-        self._done += 1
-        if self._done % 64 == 0:  # so that the work on its way is bounded, and results are right
-            assert_array_equal(got.get(self._queue), wanted())
-            if self._done % 1024 == 0:
-                self._queue.finish()
-
-    def _multiply(self, m, b, c=None, **options):
-        return pyclgemm.gemm(self._queue, self._rows[m - 1], b, c, **self._options, **options)
-
-    def _gemm(self, m, n, a, b, _):
-        return self._multiply(m, self._columns[n - 1]), lambda: a[0, :m] @ b[0][:, :n]
-
-    def _addend(self, m, _, a, b, c):
-        got = self._multiply(m, self._b[1], self._c[0][:m], alpha=2.0, beta=-1.0)
-        return got, lambda: 2 * a[0, :m] @ b[1] - c[0, :m]
-
-    def _epilogue(self, m, _, a, b, c):
-        epilogue = pyclgemm.Epilogue(self._c[0, 0], "relu")
-        got = self._multiply(m, self._b[1], epilogue=epilogue)
-        return got, lambda: np.maximum(a[0, :m] @ b[1] + c[0, 0], 0)
-
-    def _batched(self, m, n, a, b, _):
-        rows, columns = self._a[:, :m], self._columns[n - 1]
-        got = pyclgemm.gemm_batched(self._queue, rows, columns, **self._options)
-        return got, lambda: a[:, :m] @ b[0][:, :n]
-
-    def _matmul(self, m, n, a, b, _):
-        got = pyclgemm.matmul(self._rows[m - 1], self._columns[n - 1], queue=self._queue)
-        return got, lambda: a[0, :m] @ b[0][:, :n]
-
-    def _kept(self, _m, _n, a, b, _):
-        """A shape that is asked for often, so that it stays prepared."""
-        return pyclgemm.gemm(self._queue, self._a[0], self._b[0]), lambda: a[0] @ b[0]
+    kinds = (
+        *[(lambda m, n: gemm(rows[m], columns[n]), product)] * 3,
+        (lambda m, n: pyclgemm.matmul(rows[m], columns[n], queue=queue), product),
+        (lambda m, n: gemm(rows[m], y[1], z[0][:m], **add), lambda m, n: 2 * a[0] @ b[1] - c[0]),
+        (lambda m, n: gemm(rows[m], y[1], epilogue=epilogue),
+         lambda m, n: np.maximum(a[0] @ b[1] + c[0, 0], 0)),
+        (lambda m, n: batched(x[:, :m], columns[n]), lambda m, n: a[:, :m] @ b[0][:, :n]),
+        # A shape that is asked for often, so that it stays prepared.
+        (lambda m, n: pyclgemm.gemm(queue, x[0], y[0]), lambda m, n: a[0] @ b[0]),
+    )  # fmt: skip
+    for turn in itertools.count(1):
+        m, n = rng.randint(1, side), rng.randint(1, side)
+        call, wanted = rng.choice(kinds)
+        got = call(m, n)
+        if turn % 64 == 0:  # so that the work on its way is bounded, and results are right
+            assert_array_equal(got.get(queue), wanted(m, n)[..., : got.shape[-2], :])
+            if turn % 1024 == 0:
+                queue.finish()
+        yield
 
 
-class _Once:
+def _use_once(case):
     """A queue, of a context of its own if "contexts", used once, with workspaces, and dropped."""
-
-    def __init__(self, case):
-        self._case = case
-        self._numbers = np.random.default_rng(case["seed"])
-
-    def __call__(self):
-        device, is_new = self._case["device"], self._case["kind"] == "contexts"
-        # Held until the end: Intel's queues do not keep theirs.
-        context = cl.Context([device_of(device)]) if is_new else context_of(device)
-        queue = new_queue(context, self._case["order"])
-        a, b = (self._numbers.integers(-3, 4, (256, 256)).astype(np.float32) for _ in "ab")
-        x, y = (cl_array.to_device(queue, one) for one in (a, b))
-        assert_array_equal(pyclgemm.gemm(queue, x, y).get(queue), a @ b)
-        weight = pyclgemm.pack(queue, y)
+    device, is_new = case["device"], case["kind"] == "contexts"
+    # Held until the end: Intel's queues do not keep theirs.
+    context = cl.Context([device_of(device)]) if is_new else context_of(device)
+    queue = new_queue(context, case["order"])
+    numbers = np.random.default_rng(case["seed"])
+    a, b = (numbers.integers(-3, 4, (256, 256)).astype(np.float32) for _ in "ab")
+    x, y = (cl_array.to_device(queue, one) for one in (a, b))
+    for weight in (y, pyclgemm.pack(queue, y)):
         assert_array_equal(pyclgemm.gemm(queue, x, weight).get(queue), a @ b)

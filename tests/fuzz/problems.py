@@ -8,7 +8,7 @@ from pyclgemm.families.registry import FAMILIES
 from tests.support.poisoned import poison_allocations
 
 from .calls import PLAIN, PLAIN_LAYOUT, check_call, made_call
-from .campaign import BLOCK, Failure, simpler
+from .campaign import BLOCK, Campaign, Failure, simpler
 from .devices import device_of, device_texts, queue_of
 from .forms import UNCONFIGURED, any_config, drawn_form, drawn_problem, mutated
 
@@ -37,11 +37,8 @@ _MOST_L6 = 8
 _KINDS = ("contiguous", "padded", "reversed dimensions", "every other", "backwards", "repeated")
 
 
-class Problems:
+class Problems(Campaign):
     """Products of random shapes, layouts, scalars and data, by random legal configurations."""
-
-    name = "problems"
-    seconds_per_case = 120.0
 
     def __init__(self):
         poison_allocations()
@@ -75,7 +72,6 @@ class Problems:
 class Configs(Problems):
     """Configurations changed at random: refused by a typed error, or right; then a plain call."""
 
-    name = "configs"
     seconds_per_case = 40.0
 
     def cases(self, rng):

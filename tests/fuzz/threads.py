@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
 from .calls import CALLS, FACTORS, Call, make_call
-from .campaign import Failure, Skipped, simpler
+from .campaign import Campaign, Skipped, run_in_threads
 from .devices import context_of, device_of, device_texts, new_queue
 from .memory import check_level
 from .worker import resident_bytes
@@ -38,11 +39,13 @@ _SLACK = 64 * 2**20
 _LIMIT = 90
 
 
-class Threads:
+class Threads(Campaign):
     """Rounds of random calls in several threads."""
 
-    name = "threads"
-    seconds_per_case = 120.0
+    plain = {
+        "new_context": False, "order": ("in", "out"), "queues": ("shared", "own"), "threads": 2,
+    }  # fmt: skip
+    lists = ("devices", "calls")
 
     def cases(self, rng):
         """A few calls each, on queues of one device or of all."""
@@ -73,13 +76,6 @@ class Threads:
         finally:
             sys.setswitchinterval(before)
 
-    def smaller(self, case):
-        """One device, one call, one kind of queue, fewer threads."""
-        plain = {
-            "new_context": False, "order": ("in", "out"), "queues": ("shared", "own"), "threads": 2,
-        }  # fmt: skip
-        return simpler(case, plain, lists=("devices", "calls"))
-
 
 class _Team:
     """Threads with queues and calls, some of which they share."""
@@ -88,7 +84,7 @@ class _Team:
         self._case = case
         self._stop = threading.Event()
         self._barrier = threading.Barrier(case["threads"])
-        self._errors: list[BaseException] = []
+        self._seen: list[int] = []  # resident bytes in the course of a soak
         self._is_soak = "seconds" in case
         self._until = time.monotonic() + case.get("seconds", 0)
         self._orders = ("in", "out") if case["order"] == "both" else (case["order"],)
@@ -111,33 +107,18 @@ class _Team:
 
     def run(self):
         """Wait for the threads; in a soak, see that memory does not grow meanwhile."""
-        limit = self._case.get("seconds", 0) + _LIMIT
-        end = time.monotonic() + limit
-        numbers = range(self._case["threads"])
-        threads = [threading.Thread(target=self._guarded, args=(n,), daemon=True) for n in numbers]
-        for thread in threads:
-            thread.start()
-        seen: list[int] = []
-        while any(thread.is_alive() for thread in threads):
-            if time.monotonic() > end:
-                self._stop.set()
-                raise Failure(f"the threads did not end within {limit} s")
-            for thread in threads:
-                thread.join(0.5 if self._is_soak else 0.05)
-            seen.append(resident_bytes())
-        for error in self._errors:
-            raise Failure(f"a thread raised {error!r}") from error
-        if self._is_soak and len(seen) >= 20:
-            check_level(seen, _SLACK, "a soak")
+        works = [partial(self._guarded, number) for number in range(self._case["threads"])]
+        run_in_threads(works, self._case.get("seconds", 0) + _LIMIT, "a thread")
+        if len(self._seen) >= 20:
+            check_level(self._seen, _SLACK, "a soak")
 
     def _guarded(self, number):
+        self._barrier.wait(60)
         try:
-            self._barrier.wait(60)
             self._work(number)
-        except BaseException as error:  # noqa: BLE001 - raised in the main thread
-            self._errors.append(error)
+        except BaseException:
             self._stop.set()
-            self._barrier.abort()
+            raise
 
     def _work(self, number):
         case = self._case
@@ -157,6 +138,8 @@ class _Team:
             _one_round(call, rng)
             if turn % 8 == 0:
                 _hand_over(queue, new_queue(queue.context, rng.choice(self._orders)), rng)
+            if self._is_soak and number == 0 and turn % 64 == 63:
+                self._seen.append(resident_bytes())
             if self._is_soak and turn % 2000 == 1999:
                 gc.collect()
 

@@ -172,7 +172,7 @@ def _answers(pipe, where):
             yield "outcome", _outcome_of(campaign, request), resident_bytes()
             continue
         seed, block = request
-        rng = random.Random(f"{seed} {campaign.name} {block}")
+        rng = random.Random(f"{seed} {where} {block}")
         try:
             cases = list(itertools.islice(campaign.cases(rng), BLOCK))
             yield "cases", json.loads(json.dumps(cases))  # as they are repeated

@@ -10,7 +10,6 @@ from tests.fuzz.campaign import Failure, Skipped
 class Toy:
     """Numbers and names; how a case ends is for the subclasses to say."""
 
-    name = "toy"
     seconds_per_case = 20.0
 
     def cases(self, rng):
