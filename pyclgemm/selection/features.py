@@ -108,6 +108,16 @@ def features_of_record(record: Record, dtype: str, precision: str) -> Features:
     return features
 
 
+def extents(problem: GemmProblem) -> tuple[int, int, int, int]:
+    """The sizes m, n, k and the number of products, each at least 1, as times are predicted of."""
+    return max(1, problem.m), max(1, problem.n), max(1, problem.k), max(1, problem.products)
+
+
+def seconds_of(gflops: float, problem: GemmProblem) -> float:
+    """The time of a product at the speed that a record states."""
+    return problem.flops / (1e9 * gflops)
+
+
 #: Octaves for each operand that lies otherwise.
 _OTHER_ORDER = 1.5
 
@@ -121,9 +131,7 @@ def octaves_between(one: GemmProblem, other: GemmProblem) -> float:
     >>> octaves_between(GemmShape(64, 64, 128).problem(), row), octaves_between(row, column)
     (1.0, 1.5)
     """
-    sizes = (
-        [math.log2(max(1, size)) for size in (of.m, of.n, of.k, of.products)] for of in (one, other)
-    )
+    sizes = (list(map(math.log2, extents(of))) for of in (one, other))
     pairs = ((one.a, other.a), (one.b, other.b))
     return math.dist(*sizes) + _OTHER_ORDER * sum(a.order != b.order for a, b in pairs)
 

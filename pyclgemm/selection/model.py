@@ -11,7 +11,7 @@ takes no system of equations for each product.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,14 +24,18 @@ from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import FAMILIES, family_of, problem_on, violations
-from ..problem.precision import Precision, is_complex, resolve_precision
-from ..problem.problem import GemmProblem, MatrixLayout, Order
+from ..problem.precision import resolve_precision
+from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
-from .features import Features, features_of, features_of_record, problem_of
-from .records import Entry, Match, Record, Source
-
-#: What a database knows for a device, type and arithmetic, the most specific first.
-Hits = list[tuple[DatabaseFile, Entry]]
+from .features import (
+    Features,
+    extents,
+    features_of,
+    features_of_record,
+    problem_of,
+    seconds_of,
+)
+from .records import Match, Record, Source, kind_of
 
 #: Octaves over which what a prediction missed at a record still tells something; the weight, in
 #: records, of having missed nothing; and the logarithm by which a configuration counts as slower
@@ -68,34 +72,107 @@ class Ranked(Candidate):
     is_least: bool  # no other has a lesser time, even of those that come later for being doubtful
 
 
-@dataclass(frozen=True)
 class Knowledge:
-    """What databases know for a device, an element type and an arithmetic."""
+    """What databases know for a device, an element type and an arithmetic.
 
-    hits: Hits
-    ceilings: Ceilings  # those of families without fitted coefficients
-    fitted: Mapping[str, tuple[Coefficients, Ceilings]]  # by family, and what they are about
-    exact: Mapping[Features, list[tuple[DatabaseFile, Record]]]  # measured, by product
-    candidates: tuple[Candidate, ...]  # valid on the device
-    passed_over: Mapping[str, list[str]]  # the paths of files, by why they do not fit
-    # Of records with a speed: the configuration, its product, and what its prediction missed, as
-    # a logarithm.
-    configs: tuple[Config, ...]
-    places: Column  # log2 of m, n, k and products, a row for each record
-    layouts: tuple[tuple[Order, Order], ...]
-    missed: Column
+    Of files and their entries those for all three count, the most specific first (`hits`).
+    """
 
-    def coefficients_of(self, config: Config) -> Coefficients:
-        """Those fitted to the family of a configuration, else those that it assumes."""
-        family = family_of(config)
-        found = self.fitted.get(family.name)
-        return found[0] if found else family.coefficients
+    def __init__(
+        self, database: Database, traits: DeviceTraits, dtype: str, precision: str
+    ) -> None:
+        self.traits, self._name = traits, (dtype, precision)
+        self.hits = database.lookup(traits, dtype, precision)
+        #: Those of families without fitted coefficients.
+        self.ceilings = self._whole(database.ceilings(traits))
+        #: By family: its coefficients, and the ceilings that they are about.
+        self.fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
+        for file, entry in self.hits:
+            for family, coefficients in entry.model.items():
+                self.fitted.setdefault(family, (coefficients, self._whole(file.ceilings)))
+        measured = [
+            (file, record)
+            for file, entry in self.hits
+            if file.source.kind == "measured"
+            for record in entry.records
+        ]
+        #: Whether so many configurations were measured that databases have those that matter.
+        self.is_measured = len({record.config for _, record in measured}) >= _ENOUGH
+        self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
+        for file, record in measured:
+            features = features_of_record(record, *self._name)
+            self._exact.setdefault(features, []).append((file, record))
+        #: Those that are valid on the device, and the paths of others by why they do not fit.
+        self.candidates: list[Candidate] = []
+        self.passed_over: dict[str, list[str]] = {}
+        self._take_candidates()
+        self._take_times([record for _, record in measured])
+        #: Those that were asked for, by how products lie.
+        self.rankings: dict[GemmProblem, Ranking] = {}
 
-    def work(self, config: Config, problem: GemmProblem, traits: DeviceTraits) -> Work | None:
+    def _whole(self, ceilings: Ceilings | None) -> Ceilings:
+        return completed(vars(ceilings) if ceilings else {}, self.traits)
+
+    def _take_candidates(self) -> None:
+        """Take what is valid of the configurations of all records and menus, each once."""
+        dtype, precision = self._name[0], resolve_precision(*self._name[::-1])
+        offered = [
+            (Candidate(record.config, file), f" for {record}")
+            for file, entry in self.hits
+            for record in entry.records
+        ]
+        if self.hits and not self.is_measured:
+            source = Source("default", "derived from the traits of the device, not measured")
+            match = Match("generic", kind_of(self.traits))
+            menu = replace(DatabaseFile.make(Path("menu"), match, source, []), built_in=True)
+            offered += [
+                (Candidate(config, menu), "")
+                for family in FAMILIES.values()
+                if family.runs(dtype, precision, self.traits)
+                for config in family.menu(dtype, self.traits, precision)
+            ]
+        taken: set[Config] = set()
+        for candidate, of in offered:
+            config, family = candidate.config, family_of(candidate.config)
+            if config in taken or not family.runs(dtype, precision, self.traits):
+                continue
+            if broken := violations(config, dtype, self.traits):
+                whose = self.passed_over.setdefault("; ".join(broken), [])
+                whose.append(f"{candidate.file.match}'s {family.name}{of}")
+            else:
+                taken.add(config)
+                self.candidates.append(candidate)
+
+    def _take_times(self, records: Sequence[Record]) -> None:
+        """Note of records with a speed what the prediction of their configuration missed."""
+        timed: list[tuple[float, Config, GemmProblem, Work]] = []
+        for record in records:
+            if record.gflops is None or record.packed:  # whose time is not that of the whole
+                continue
+            problem = problem_on(problem_of(record, *self._name), self.traits)
+            if work := self.work(record.config, problem):
+                timed.append((seconds_of(record.gflops, problem), record.config, problem, work))
+        sizes = np.array([extents(problem) for _, _, problem, _ in timed], float).reshape(-1, 4)
+        self.configs = [config for _, config, _, _ in timed]
+        self.places = np.log2(sizes)  # of m, n, k and products, a row for each record
+        self.layouts = [(problem.a.order, problem.b.order) for _, _, problem, _ in timed]
+        predicted = self.table([(config, work) for _, config, _, work in timed]).seconds(*sizes.T)
+        self.missed = np.log([seconds for seconds, _, _, _ in timed] / predicted)
+
+    def work(self, config: Config, problem: GemmProblem) -> Work | None:
         """What a configuration does, at the ceilings that its coefficients are about."""
         family = family_of(config)
-        found = self.fitted.get(family.name)
-        return family.work(config, problem, traits, found[1] if found else self.ceilings)
+        _, ceilings = self.fitted.get(family.name, (None, self.ceilings))
+        return family.work(config, problem, self.traits, ceilings)
+
+    def table(self, works: Sequence[tuple[Config, Work]]) -> WorkTable:
+        """Configurations side by side, by coefficients that were fitted or else assumed."""
+        families = [family_of(config) for config, _ in works]
+        coefficients = [
+            self.fitted[family.name][0] if family.name in self.fitted else family.coefficients
+            for family in families
+        ]
+        return WorkTable([work for _, work in works], coefficients, self.traits.compute_units)
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
         """The records of this very product, those of the most specific file first.
@@ -105,14 +182,27 @@ class Knowledge:
         features = features_of(problem)
         plain = replace(features, packed=False)
         known = dict.fromkeys((features, plain, replace(plain, products=None)))
-        return [found for one in known for found in self.exact.get(one, [])]
+        return [found for one in known for found in self._exact.get(one, [])]
 
-    def seconds(self, record: Record, problem: GemmProblem) -> float | None:
-        """The time of a product at the speed that a record states."""
-        if record.gflops is None:
-            return None
-        operations = (8 if is_complex(problem.dtype) else 2) * problem.m * problem.n * problem.k
-        return operations * max(1, problem.products) / (1e9 * record.gflops)
+    def predict(self, configs: Sequence[Config], problem: GemmProblem) -> Column:
+        """The predicted time of any configurations on a product; infinite where none is known."""
+        problem = problem_on(problem, self.traits)
+        works = {
+            index: (config, work)
+            for index, config in enumerate(configs)
+            if (work := self.work(config, problem))
+        }
+        seconds = np.full(len(configs), np.inf)
+        seconds[list(works)] = self.table(list(works.values())).seconds(*extents(problem))
+        return seconds
+
+    def ranking(self, problem: GemmProblem) -> Ranking:
+        """The candidates for products that lie as `problem`."""
+        lies = _lying(problem)
+        found = self.rankings.get(lies)
+        if found is None:
+            found = self.rankings[lies] = Ranking(lies, self)
+        return found
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:
@@ -120,78 +210,13 @@ def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: s
     key = traits, dtype, precision
     found = database.kept.get(key)
     if found is None:
-        hits = database.lookup(traits, dtype, precision)
-        found = database.kept[key] = _gather(
-            hits, traits, resolve_precision(precision, dtype), dtype, database.ceilings(traits)
-        )
+        found = database.kept[key] = Knowledge(database, *key)
     return found
 
 
-def _gather(
-    hits: Hits,
-    traits: DeviceTraits,
-    precision: Precision,
-    dtype: str,
-    stated: Ceilings | None,
-) -> Knowledge:
-    def whole(ceilings: Ceilings | None) -> Ceilings:
-        return completed(vars(ceilings) if ceilings else {}, traits)
-
-    fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
-    for file, entry in hits:
-        for family, coefficients in entry.model.items():
-            fitted.setdefault(family, (coefficients, whole(file.ceilings)))
-    ceilings = whole(stated)
-    exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
-    candidates, passed_over = _candidates(hits, traits, dtype, precision)
-    none = np.empty((0, 4))
-    known = Knowledge(
-        hits, ceilings, fitted, exact, candidates, passed_over, (), none, (), none[:, 0]
-    )
-    measured: list[tuple[Record, GemmProblem, Work]] = []
-    for file, entry in hits:
-        if file.source.kind != "measured":
-            continue
-        for record in entry.records:
-            exact.setdefault(features_of_record(record, *entry.name), []).append((file, record))
-            if record.gflops is None or record.packed:  # whose time is not that of the whole
-                continue
-            problem = problem_on(problem_of(record, *entry.name), traits)
-            work = known.work(record.config, problem, traits)
-            if work is not None:
-                measured.append((record, problem, work))
-    if not measured:
-        return known
-    sizes = np.array([(one.m, one.n, one.k, max(1, one.products)) for _, one, _ in measured], float)
-    table = WorkTable(
-        [work for _, _, work in measured],
-        [known.coefficients_of(record.config) for record, _, _ in measured],
-        traits.compute_units,
-    )
-    times = np.array([known.seconds(record, problem) for record, problem, _ in measured])
-    return replace(
-        known,
-        configs=tuple(record.config for record, _, _ in measured),
-        places=np.log2(sizes),
-        layouts=tuple((problem.a.order, problem.b.order) for _, problem, _ in measured),
-        missed=np.log(times / table.seconds(*sizes.T)),
-    )
-
-
-def compares_families(file: DatabaseFile, entry: Entry) -> bool:
-    """Whether an entry has measured which family is the fastest, shape by shape."""
-    return file.source.kind == "measured" and entry.indirect_from is None and bool(entry.records)
-
-
-def is_measured(hits: Hits) -> bool:
-    """Whether so many configurations were measured that databases have those that matter."""
-    known = {
-        record.config
-        for file, entry in hits
-        if file.source.kind == "measured"
-        for record in entry.records
-    }
-    return len(known) >= _ENOUGH
+def known_of(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Knowledge:
+    """What is known for the element type and the arithmetic of a product."""
+    return knowledge(database, traits, problem.dtype, problem.precision.name)
 
 
 def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "calibrated", ""]:
@@ -206,68 +231,21 @@ def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "c
     >>> [standing(load_database(), typical_traits(name)) for name in ("sm_90", "gfx1100")]
     ['measured', '']
     """
-    known = knowledge(database, traits, "float32", "F32_F32_F32")
-    if is_measured(known.hits):
+    if knowledge(database, traits, "float32", "F32_F32_F32").is_measured:
         return "measured"
     return "calibrated" if database.ceilings(traits) else ""
-
-
-def _candidates(
-    hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
-) -> tuple[tuple[Candidate, ...], dict[str, list[str]]]:
-    """What is valid on the device, and the paths of files that are not, by why."""
-    found: dict[Config, Candidate] = {}
-    passed_over: dict[str, list[str]] = {}
-    offered = [
-        (Candidate(record.config, file), f" for {record}")
-        for file, entry in hits
-        for record in entry.records
-    ]
-    offered += [(one, "") for one in _menus(hits, traits, dtype, precision)]
-    for candidate, of in offered:
-        config = candidate.config
-        if config in found or not family_of(config).runs(dtype, precision, traits):
-            continue
-        if broken := violations(config, dtype, traits):
-            whose = passed_over.setdefault("; ".join(broken), [])
-            whose.append(f"{candidate.file.match}'s {config.family}{of}")
-        else:
-            found[config] = candidate
-    return tuple(found.values()), passed_over
-
-
-def _menus(
-    hits: Hits, traits: DeviceTraits, dtype: str, precision: Precision
-) -> Iterator[Candidate]:
-    """What families offer on a device on which few configurations were measured."""
-    if not hits or is_measured(hits):
-        return
-    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
-    source = Source("default", "derived from the traits of the device, not measured")
-    made = DatabaseFile.make(Path("menu"), Match("generic", kind), source, [])
-    file = replace(made, built_in=True)
-    for family in FAMILIES.values():
-        if family.runs(dtype, precision, traits):
-            for config in family.menu(dtype, traits, precision):
-                yield Candidate(config, file)
 
 
 class Ranking:
     """All candidates for products that lie alike, on one device."""
 
-    def __init__(self, problem: GemmProblem, traits: DeviceTraits, known: Knowledge) -> None:
-        found: dict[Config, tuple[Candidate, Work]] = {}
-        for candidate in known.candidates:
-            work = known.work(candidate.config, problem, traits)
-            if work is not None:
-                found[candidate.config] = candidate, work
-        self.candidates = [candidate for candidate, _ in found.values()]
-        self._table = WorkTable(
-            [work for _, work in found.values()],
-            [known.coefficients_of(config) for config in found],
-            traits.compute_units,
-        )
-        numbers = {config: number for number, config in enumerate(found)}
+    def __init__(self, problem: GemmProblem, known: Knowledge) -> None:
+        able = [
+            (one, work) for one in known.candidates if (work := known.work(one.config, problem))
+        ]
+        self.candidates = [one for one, _ in able]
+        self._table = known.table([(one.config, work) for one, work in able])
+        numbers = {one.config: number for number, one in enumerate(self.candidates)}
         kept = [index for index, config in enumerate(known.configs) if config in numbers]
         layout = problem.a.order, problem.b.order
         self._places = known.places[kept]
@@ -292,50 +270,15 @@ class Ranking:
 
         That is 1 where nothing near was measured, and the less the more was.
         """
-        sizes = problem.m, problem.n, problem.k, max(1, problem.products)
-        predicted = self._table.seconds(*sizes)
-        octaves = self._places - np.log2(np.maximum(sizes, 1))
+        sizes = extents(problem)
+        octaves = self._places - np.log2(sizes)
         near = self._weights * np.exp(-np.square(octaves).sum(1) / (2 * _REACH**2))
         count = len(self.candidates)
         weight = np.bincount(self._of, near, count)
         missed = np.bincount(self._of, near * self._missed, count) / (weight + _PRIOR)
-        expected = predicted * np.exp(missed)
+        expected = self._table.seconds(*sizes) * np.exp(missed)
         doubt = np.sqrt(_PRIOR / (weight + _PRIOR))
         return expected, expected * np.exp(_DOUBT * doubt), doubt
-
-
-def ranking(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Ranking:
-    """The candidates for products that lie as `problem`; kept with the database."""
-    lies = _lying(problem)
-    key = traits, lies
-    found = database.kept.get(key)
-    if found is None:
-        known = knowledge(database, traits, problem.dtype, problem.precision.name)
-        found = database.kept[key] = Ranking(lies, traits, known)
-    return found
-
-
-def predict(
-    configs: Sequence[Config], problem: GemmProblem, traits: DeviceTraits, database: Database
-) -> Column:
-    """The predicted time of any configurations on a product; infinite where none is known."""
-    known = knowledge(database, traits, problem.dtype, problem.precision.name)
-    problem = problem_on(problem, traits)
-    seconds = np.full(len(configs), np.inf)
-    work = {
-        index: stated
-        for index, config in enumerate(configs)
-        if (stated := known.work(config, problem, traits))
-    }
-    if work:
-        table = WorkTable(
-            list(work.values()),
-            [known.coefficients_of(configs[index]) for index in work],
-            traits.compute_units,
-        )
-        sizes = problem.m, problem.n, problem.k, max(1, problem.products)
-        seconds[list(work)] = table.seconds(*sizes)
-    return seconds
 
 
 def _lying(problem: GemmProblem) -> GemmProblem:

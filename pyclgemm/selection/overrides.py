@@ -28,7 +28,7 @@ from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..resources import names_file
 from .database import Database
-from .model import knowledge, ranking
+from .model import known_of
 from .select import Choice, faster_arithmetic, select
 
 
@@ -98,11 +98,10 @@ def _fastest(
     problem: GemmProblem, traits: DeviceTraits, database: Database, family: str
 ) -> Config | None:
     """The configuration of a family that was measured on a product, or else is predicted for it."""
-    problem = problem_on(problem, traits)
-    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+    problem, known = problem_on(problem, traits), known_of(problem, traits, database)
     measured = [record.config for _, record in known.measured_on(problem)]
     valid = (config for config in measured if not violations(config, problem.dtype, traits))
-    predicted = (one.config for one in ranking(problem, traits, database).ordered(problem))
+    predicted = (one.config for one in known.ranking(problem).ordered(problem))
     return next((one for one in chain(valid, predicted) if one.family == family), None)
 
 

@@ -27,6 +27,11 @@ Kind = Literal["single", "batch", "small"]
 ALIGNED = MAX_ALIGNMENT
 
 
+def kind_of(traits: DeviceTraits) -> Literal["gpu", "cpu"]:
+    """Which of the types of `Match` a device is of."""
+    return "cpu" if traits.type == "cpu" else "gpu"
+
+
 @dataclass(frozen=True)
 class Match:
     """The devices that a file is for; a name that is None matches every device."""
@@ -41,7 +46,7 @@ class Match:
     def fits(self, traits: DeviceTraits) -> bool:
         """Whether the file is for the device."""
         return (
-            self.type == ("cpu" if traits.type == "cpu" else "gpu")
+            self.type == kind_of(traits)
             and self.vendor in (None, traits.vendor)
             and self.architecture in (None, traits.architecture)
             and self.device in (None, traits.name)
@@ -70,11 +75,24 @@ class Threshold:
     mnk: int | None = None  # least m * n * k
     m_or_n: int | None = None  # least value of the larger of m and n
 
-    def reached(self, m: int, n: int, k: int) -> bool:
-        """Whether the indirect path is taken for these sizes."""
-        return (self.mnk is not None and m * n * k >= self.mnk) or (
-            self.m_or_n is not None and max(m, n) >= self.m_or_n
-        )
+    def compare(self, m: int, n: int, k: int) -> tuple[bool, str]:
+        """Whether the indirect path is taken for these sizes, and what decides that, in words."""
+        sides = ("m*n*k", m * n * k, self.mnk), ("max(m, n)", max(m, n), self.m_or_n)
+        below = []
+        for name, value, limit in sides:
+            if limit is None:
+                continue
+            if value >= limit:
+                return True, f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
+            below.append(f"{name} = {_number(value, limit)} is below {_number(limit, value)}")
+        return False, " and ".join(below)
+
+
+def _number(value: int, other: int) -> str:
+    """A short form, unless that looks like the other number's."""
+    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
+        return str(value)
+    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
 
 
 @dataclass(frozen=True)

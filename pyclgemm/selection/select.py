@@ -12,20 +12,15 @@ from ..codegen.config import Config
 from ..codegen.matrix_units import matrix_unit
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, UnsupportedError
+from ..families import registry
 from ..families.family import Role
-from ..families.registry import (
-    as_config,
-    check_config,
-    families_with,
-    family_of,
-    problem_on,
-    violations,
-)
+from ..families.registry import family_of, problem_on
 from ..problem.precision import Precision, resolve_precision
 from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
-from .model import Hits, Ranked, compares_families, knowledge, predict, ranking
+from .features import seconds_of
+from .model import Knowledge, Ranked, known_of
 from .records import ALIGNED, Record, Threshold
 
 
@@ -94,31 +89,17 @@ def select(
     architecture, its vendor and devices of its kind (`pyclgemm.selection.model`). Where a file of
     published values states a threshold, it decides between the direct and the indirect path.
 
-    Parameters
-    ----------
-    problem : GemmProblem
-        The product.
-    traits : DeviceTraits
-        The device.
-    database : Database
-        What is known.
-    config : Config or mapping, optional
-        Taken as it is instead: a configuration of any family, or its parameters by name
-        together with "path", the family.
-
-    Raises
-    ------
-    ConfigError
-        If `config` is not valid for the element type and the device, or cannot read the
-        packed B.
-    UnsupportedError
-        If no entry fits the device, or B was packed for another type of device.
+    `config` is taken as it is instead: a configuration of any family, or its parameters by name
+    together with "path", the family. `ConfigError` says that it is not valid for the element type
+    and the device, or cannot read the packed B; `UnsupportedError` that no entry fits the device,
+    or that B was packed for another type of device.
     """
     if config is not None:
         return _callers_choice(problem, traits, config)
     choice = next(_choices(problem, traits, database), None)
     if choice is None:
-        raise UnsupportedError(_nothing_fits(problem_on(problem, traits), traits, database))
+        known = known_of(problem, traits, database)
+        raise UnsupportedError(_nothing_fits(problem_on(problem, traits), known))
     return replace(choice, rest=functools.partial(alternatives, problem, traits, database))
 
 
@@ -127,10 +108,7 @@ def alternatives(
 ) -> list[Choice]:
     """The choices for a problem, the fastest first, `most` at most; the first is `select`'s.
 
-    Raises
-    ------
-    UnsupportedError
-        If B was packed for another type of device.
+    `UnsupportedError` says that B was packed for another type of device.
     """
     return list(itertools.islice(_choices(problem, traits, database), most))
 
@@ -141,12 +119,8 @@ def faster_arithmetic(
     """The problem in the arithmetic that computes it, and why it is another one than asked for.
 
     A precision is a promise of accuracy, and true float32 keeps that of each algorithm that rounds
-    or splits float32 for matrix units. Where it is predicted to be faster it is taken.
-
-    Raises
-    ------
-    UnsupportedError
-        As `select`.
+    or splits float32 for matrix units. Where it is predicted to be faster it is taken. Errors are
+    those of `select`.
     """
     asked = problem.precision
     if problem.dtype != "float32" or not asked.multiplied_by_units_alone or traits.type == "cpu":
@@ -168,64 +142,57 @@ def _choices(problem: GemmProblem, traits: DeviceTraits, database: Database) -> 
     _check_packed(problem, traits)
     given, problem = problem, problem_on(problem, traits)
     exchanged = "" if problem is given else ", rows and columns are exchanged, for few columns"
+    known = known_of(problem, traits, database)
     taken: set[Config] = set()
-    for choice in _measured(problem, traits, database):
-        taken.add(choice.config)
-        yield _because(choice, exchanged)
-    for choice in _predicted(problem, traits, database):
+    for choice in itertools.chain(_measured(problem, known), _predicted(problem, known)):
         if choice.config not in taken:
             taken.add(choice.config)
-            yield _because(choice, exchanged)
+            yield replace(choice, reason=choice.reason + exchanged) if exchanged else choice
 
 
-def _because(choice: Choice, exchanged: str) -> Choice:
-    return replace(choice, reason=choice.reason + exchanged) if exchanged else choice
-
-
-def _measured(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
+def _measured(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
     """The configurations that were measured on this very product, in the order of their files."""
     if 0 in (problem.m, problem.n, problem.k):
         return
-    known = knowledge(database, traits, problem.dtype, problem.precision.name)
     for file, record in known.measured_on(problem):
         config = _reading(record.config, problem.packed)
-        if config is not None and not _broken(config, problem, traits):
-            reason = _where_measured(known.hits, file, record)
+        if config is not None and not _broken(config, problem, known.traits):
+            reason = _where_measured(known, file, record)
             if problem.packed and not record.packed:
                 reason += ", with B not packed before"
-            seconds = known.seconds(record, problem)
-            if seconds is None:
-                seconds = float(predict([config], problem, traits, database)[0])
+            if record.gflops is None:
+                seconds = float(known.predict([config], problem)[0])
+            else:
+                seconds = seconds_of(record.gflops, problem)
             yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
 
 
-def _where_measured(hits: Hits, file: DatabaseFile, record: Record) -> str:
+def _where_measured(known: Knowledge, file: DatabaseFile, record: Record) -> str:
     """On what a record was measured: an entry may borrow it of another type, without its speed."""
     if record.gflops is not None:
         return f"measured on this very product: {record.gflops:g} GFLOPS"
-    for one, entry in hits:
+    for one, entry in known.hits:
         if one is file and entry.like is not None and record in entry.borrowed:
             return f"measured on this product in {entry.like.dtype} by {entry.like.precision}"
     return "measured on this very product"
 
 
-def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
+def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
     """All configurations, the least predicted time first."""
-    known = knowledge(database, traits, problem.dtype, problem.precision.name)
-    candidates = ranking(problem, traits, database)
-    ordered: Iterable[Ranked] = candidates.ordered(problem)
-    is_empty = 0 in (problem.m, problem.n, problem.k)
+    sizes = problem.m, problem.n, problem.k
+    ranking = known.ranking(problem)
+    ordered: Iterable[Ranked] = ranking.ordered(problem)
     decided = ""
-    if is_empty:
+    if 0 in sizes:
         able = list(ordered)
         simple = [one for one in able if family_of(one.config).role is Role.ANY]
         ordered = sorted(simple or able, key=lambda one: _tile_size(one.config))
-    elif stated := _stated_threshold(known.hits):
+    elif stated := _stated_threshold(known):
         threshold, files = stated
-        decided = f"{_compare(threshold, problem.m, problem.n, problem.k)}, "
-        role = Role.LARGE if threshold.reached(problem.m, problem.n, problem.k) else Role.ANY
-        competing = [one for one in ordered if _competes(one, problem, traits)]
-        ordered = _by_threshold(competing, role, files)
+        is_large, why = threshold.compare(*sizes)
+        decided = f"{why}, "
+        competing = [one for one in ordered if _competes(one, problem, known.traits)]
+        ordered = _by_threshold(competing, Role.LARGE if is_large else Role.ANY, files)
     if problem.packed:
         # Those tuned for the very panels that B was packed in come first.
         ordered = sorted(ordered, key=lambda one: not _reads(one.config, problem.packed))
@@ -234,33 +201,33 @@ def _predicted(problem: GemmProblem, traits: DeviceTraits, database: Database) -
         config = _reading(one.config, problem.packed)
         if config is None:
             continue
-        if broken := _broken(config, problem, traits, is_checked=config is one.config):
+        if broken := _broken(config, problem, known.traits, is_checked=config is one.config):
             passed_over[f"{config.family} ({broken})"] = None
             continue
-        place = "the least" if one.is_least else f"number {one.number} with doubts counted,"
-        reason = (
-            f"{decided}{one.seconds * 1e6:.3g} us are predicted, {place} of "
-            f"{len(candidates.candidates)} configurations"
-        )
-        if is_empty:
-            sizes = ", ".join(map(str, (problem.m, problem.n, problem.k)))
-            reason = f"m, n, k = {sizes} needs no products"
+        if 0 in sizes:
+            reason = f"m, n, k = {', '.join(map(str, sizes))} needs no products"
+        else:
+            place = "the least" if one.is_least else f"number {one.number} with doubts counted,"
+            reason = (
+                f"{decided}{one.seconds * 1e6:.3g} us are predicted, {place} of "
+                f"{len(ranking.candidates)} configurations"
+            )
         if passed_over:
             reason += f", passed over: {'; '.join(passed_over)}"
         level, source = one.file.match.level, str(one.file)
         yield Choice(config.family, config, level, source, reason, one.seconds)
 
 
-def _stated_threshold(hits: Hits) -> tuple[Threshold, list[DatabaseFile]] | None:
+def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] | None:
     """The threshold that decides, and the files whose configurations it is about.
 
-    None where files that compared the paths come first.
+    None where files come first that have measured which family is the fastest, shape by shape.
     """
-    for index, (file, entry) in enumerate(hits):
-        if compares_families(file, entry):
-            return None
+    for index, (file, entry) in enumerate(known.hits):
         if entry.indirect_from is not None:
-            return entry.indirect_from, [one for one, _ in hits[: index + 1]]
+            return entry.indirect_from, [one for one, _ in known.hits[: index + 1]]
+        if file.source.kind == "measured" and entry.records:
+            return None
     return None
 
 
@@ -289,7 +256,7 @@ def _broken(
     config: Config, problem: GemmProblem, traits: DeviceTraits, *, is_checked: bool = False
 ) -> str:
     """Why a configuration, whose constraints may be checked already, cannot compute a product."""
-    broken = [] if is_checked else violations(config, problem.dtype, traits)
+    broken = [] if is_checked else registry.violations(config, problem.dtype, traits)
     if stated := family_of(config).refusal(config, problem, traits):
         broken.append(stated)
     return "; ".join(broken)
@@ -331,8 +298,8 @@ def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
         )
 
 
-def _nothing_fits(problem: GemmProblem, traits: DeviceTraits, database: Database) -> str:
-    known = knowledge(database, traits, problem.dtype, problem.precision.name)
+def _nothing_fits(problem: GemmProblem, known: Knowledge) -> str:
+    traits = known.traits
     reasons = {why: list(whose) for why, whose in known.passed_over.items()}
     unknown = f"nothing is known of {problem.precision.arithmetic} arithmetic on this device"
     for candidate in known.candidates:
@@ -348,35 +315,12 @@ def _nothing_fits(problem: GemmProblem, traits: DeviceTraits, database: Database
     )
 
 
-def _compare(threshold: Threshold, m: int, n: int, k: int) -> str:
-    """State what was compared with the threshold; of two conditions, the one that decided."""
-    sides = []
-    if threshold.mnk is not None:
-        sides.append(("m*n*k", m * n * k, threshold.mnk))
-    if threshold.m_or_n is not None:
-        sides.append(("max(m, n)", max(m, n), threshold.m_or_n))
-    for name, value, limit in sides:
-        if value >= limit:
-            return f"{name} = {_number(value, limit)} is at least {_number(limit, value)}"
-    return " and ".join(
-        f"{name} = {_number(value, limit)} is below {_number(limit, value)}"
-        for name, value, limit in sides
-    )
-
-
-def _number(value: int, other: int) -> str:
-    """A short form, unless that looks like the other number's."""
-    if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
-        return str(value)
-    return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
-
-
 def _callers_choice(
     problem: GemmProblem, traits: DeviceTraits, config: Config | Mapping[str, Any]
 ) -> Choice:
-    config = as_config(config)
+    config = registry.as_config(config)
     family = family_of(config)
-    check_config(config, problem.dtype, traits)
+    registry.check_config(config, problem.dtype, traits)
     if problem.precision.multiplied_by_units_alone and not family.uses_units:
         raise ConfigError(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
@@ -418,40 +362,19 @@ def packed_layout(
 ) -> PackedLayout:
     """Choose how `pyclgemm.pack` lays out a constant (k, n) matrix for products with many rows.
 
-    Parameters
-    ----------
-    n, k : int
-        Columns and rows of the matrix.
-    dtype : str
-        NumPy name of its element type.
-    precision : Precision
-        The arithmetic of the products.
-    traits : DeviceTraits
-        The device.
-    database : Database
-        What is known.
-
-    Returns
-    -------
-    PackedLayout
-        For a CPU the panels of the configuration that is expected to be the fastest; else padding
-        that the tiles of all configurations divide, as far as it costs little memory. Where matrix
-        units want k contiguous, rows along k that are aligned to vectors.
-
-    Raises
-    ------
-    UnsupportedError
-        If no configuration for the device packs B.
+    For a CPU these are the panels of the configuration that is expected to be the fastest; else it
+    is padding that the tiles of all configurations divide, as far as it costs little memory. Where
+    matrix units want k contiguous, rows along k are aligned to vectors. `UnsupportedError` says
+    that no configuration for the device packs B.
     """
     if _along_k(precision, traits):
         return PackedLayout("padded", depth_block=ALIGNED, width=1, along_k=True)
-    families = packing_families(traits)
-    shape = GemmShape(_MANY_ROWS, max(1, n), max(1, k)).problem(dtype, precision.name)
-    configs = [
-        one.config
-        for one in ranking(shape, traits, database).ordered(shape)
-        if one.config.family in families
-    ]
+    is_cpu = traits.type == "cpu"
+    packing = registry.families_with(Role.ANY if is_cpu else Role.LARGE, on_cpu=is_cpu)
+    families = [family.name for family in packing]
+    problem = GemmShape(_MANY_ROWS, max(1, n), max(1, k)).problem(dtype, precision.name)
+    ordered = known_of(problem, traits, database).ranking(problem).ordered(problem)
+    configs = [one.config for one in ordered if one.config.family in families]
     if not configs:
         raise UnsupportedError(
             f"no database has a record of the {' or '.join(families)} path for {dtype} by "
@@ -465,13 +388,6 @@ def packed_layout(
         depth_block=_shared_block([tile.depth for tile in tiles], k),
         width=_shared_block([tile.columns for tile in tiles], n),
     )
-
-
-def packing_families(traits: DeviceTraits) -> tuple[str, ...]:
-    """The families on a device whose tiles decide how a constant operand is packed."""
-    if traits.type == "cpu":
-        return tuple(family.name for family in families_with(Role.ANY, on_cpu=True))
-    return tuple(family.name for family in families_with(Role.LARGE))
 
 
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:

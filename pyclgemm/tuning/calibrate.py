@@ -44,7 +44,7 @@ from ..selection.database import (
     save_file,
 )
 from ..selection.features import problem_of
-from ..selection.model import predict, ranking
+from ..selection.model import known_of
 from ..selection.records import Entry, Model
 from ..selection.saving import calibrated_file, user_file
 from .fit import Fit, Sample, errors_of_unseen, fit_coefficients
@@ -283,7 +283,7 @@ def better_fits(
     """The fits that predict configurations they have not seen better than is predicted before."""
     missed: dict[str, list[float]] = {}
     for one in samples:
-        (expected,) = predict([one.config], one.problem, traits, before)
+        (expected,) = known_of(one.problem, traits, before).predict([one.config], one.problem)
         missed.setdefault(one.config.family, []).append(abs(math.log(expected / one.seconds)))
     unseen = errors_of_unseen(samples, traits, ceilings)
     return {
@@ -341,7 +341,7 @@ def _kernels(dtype: str, traits: DeviceTraits, database: Database) -> list[list[
         problem = problem_on(shape.problem(dtype, precision), traits)
         least: dict[str, float] = {}
         of_family: dict[str, list[Config]] = {}
-        for one in ranking(problem, traits, database).ordered(problem):
+        for one in known_of(problem, traits, database).ranking(problem).ordered(problem):
             config, family = one.config, one.config.family
             if one.seconds > min(_LONGEST, _SLOWER * least.get(family, math.inf)):
                 continue

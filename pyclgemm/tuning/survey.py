@@ -22,19 +22,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..codegen.config import Config
 from ..device.ceilings import typical_ceilings
 from ..families.registry import problem_on
-from ..problem.problem import GemmProblem
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
-from ..selection.features import features_of, problem_of, record_for
-from ..selection.model import Ranked, knowledge, predict, ranking
+from ..selection.features import extents, features_of, problem_of, record_for, seconds_of
+from ..selection.model import Ranked, knowledge, known_of
 from ..selection.records import Model, Record
 from ..selection.saving import extended_file
 from .fit import Sample, fit_coefficients
@@ -242,7 +239,7 @@ class Survey:
     def _new_candidates(self, standing: Standing) -> dict[Config, float]:
         """Those of the pool with the least predicted times on a product."""
         problem, traits = standing.problem, self._session.process.traits
-        seconds = predict(self._pool, problem, traits, self._known)
+        seconds = known_of(problem, traits, self._known).predict(self._pool, problem)
         found: dict[Config, float] = {}
         for index in np.argsort(seconds, kind="stable"):
             if not np.isfinite(seconds[index]) or len(found) == _NEW:
@@ -252,9 +249,8 @@ class Survey:
         return found
 
     def _ranked(self, standing: Standing, database: Database) -> Iterator[Ranked]:
-        return ranking(standing.problem, self._session.process.traits, database).ordered(
-            standing.problem
-        )
+        known = known_of(standing.problem, self._session.process.traits, database)
+        return known.ranking(standing.problem).ordered(standing.problem)
 
     def _least_certain(self) -> list[Standing]:
         """Of products drawn at random, those on which choosing is expected to lose the most."""
@@ -269,7 +265,8 @@ class Survey:
     def _expected_loss(self, standing: Standing) -> float:
         """How much longer than the fastest the first choice takes, as the mean of a logarithm."""
         problem = standing.problem
-        candidates = ranking(problem, self._session.process.traits, self._known)
+        known = known_of(problem, self._session.process.traits, self._known)
+        candidates = known.ranking(problem)
         if not candidates.candidates:
             return 0.0
         expected, compared, doubt = candidates.seconds(problem)
@@ -286,8 +283,8 @@ class Survey:
         """How wrong predictions were near a product, in standard deviations."""
         if not self._seen:
             return 0.0
-        places = np.array([_place(one.problem) for one in self._seen])
-        octaves = places - _place(standing.problem)
+        places = np.array([np.log2(extents(one.problem)) for one in self._seen])
+        octaves = places - np.log2(extents(standing.problem))
         near = np.exp(-np.square(octaves).sum(1) / 8)
         return float((near * list(self._seen.values())).sum() / (near.sum() + 1)) / _DEVIATION
 
@@ -337,7 +334,7 @@ class Survey:
                 continue
             least = one.seconds[one.best]
             slower = [config for config, score in one.seconds.items() if score > _SLOWER * least]
-            predicted = predict(slower, one.problem, traits, self._known)
+            predicted = known_of(one.problem, traits, self._known).predict(slower, one.problem)
             found += [
                 record_for(features_of(one.problem), config, one.problem.flops / seconds / 1e9)
                 for config, expected in zip(slower, predicted, strict=True)
@@ -365,13 +362,12 @@ class Survey:
         traits = self._session.process.traits
         known = knowledge(self._database, traits, *self._name)
         found = [
-            Sample(problem, record.config, seconds)
+            Sample(problem, record.config, seconds_of(record.gflops, problem))
             for _, entry in known.hits
             for record in entry.own
             if record.gflops is not None
             and not record.packed
             and (problem := problem_of(record, *self._name))
-            and (seconds := known.seconds(record, problem))
         ]
         for standing in (*self._session.standings, *self._session.surveyed):
             if standing not in self._judged:
@@ -389,8 +385,3 @@ class Survey:
             ceilings=self.ceilings,
         )  # fmt: skip
         return Database(((file,), *self._database.groups))
-
-
-def _place(problem: GemmProblem) -> NDArray[Any]:
-    sizes = problem.m, problem.n, problem.k, max(1, problem.products)
-    return np.log2(np.maximum(sizes, 1))

@@ -50,7 +50,7 @@ from ..selection.database import (
     user_database_folder,
 )
 from ..selection.features import Features, features_of, record_for
-from ..selection.model import predict
+from ..selection.model import known_of
 from ..selection.records import Entry, Model, Record, Source
 from ..selection.saving import Level, match_of, save_records, sorted_records, user_file
 from ..selection.select import select
@@ -177,7 +177,7 @@ class TuningStages:
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [config for config in self._starting_points if config.family in families]
-        seconds = predict(known, problem, traits, self._database)
+        seconds = known_of(problem, traits, self._database).predict(known, problem)
         return [known[index] for index in np.argsort(seconds, kind="stable")]
 
     @cached_property

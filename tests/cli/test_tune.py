@@ -18,9 +18,8 @@ import pyclgemm
 from pyclgemm.device.discovery import choose_device
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.selection.database import load_database, read_file
-from pyclgemm.selection.model import predict
 from pyclgemm.tuning import calibrate, tuner
-from tests.support.databases import document
+from tests.support.databases import document, predict
 from tests.support.system import output_of, tree_first, wait_until
 
 pytest.importorskip("optuna")

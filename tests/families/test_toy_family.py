@@ -9,12 +9,11 @@ from pyclgemm.analysis.profile import profile
 from pyclgemm.errors import ConfigError
 from pyclgemm.families.registry import FAMILIES, register
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.model import predict
 from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.buffers import COLUMN, ROW, STRIDED
 from tests.support.checks import check_gemm
-from tests.support.databases import a_database, made_file
+from tests.support.databases import a_database, made_file, predict
 from tests.support.facts import cpu, problem, recorded
 from tests.support.toy_family import ToyConfig, ToyFamily, registered
 from tests.support.typical_configs import CPU

@@ -18,7 +18,7 @@ from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, load_database
-from pyclgemm.selection.model import knowledge, predict, ranking, standing
+from pyclgemm.selection.model import knowledge, standing
 from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model, Source
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
@@ -33,6 +33,8 @@ from tests.support.databases import (
     file_of,
     made_file,
     measured,
+    predict,
+    ranking,
 )
 from tests.support.facts import cpu, gpu, recorded
 

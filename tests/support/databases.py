@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pyclgemm import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.model import known_of
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
@@ -57,6 +58,14 @@ def document(*records, **changes):
 
 def a_database(*files):
     return Database((files,))
+
+
+def ranking(problem, traits, database):
+    return known_of(problem, traits, database).ranking(problem)
+
+
+def predict(configs, problem, traits, database):
+    return known_of(problem, traits, database).predict(configs, problem)
 
 
 def measured(records, threshold=None, traits=None, types=FLOAT32):
