@@ -78,12 +78,18 @@ _NUMBERS = (
 )  # fmt: skip
 _OTHERS = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
 
-#: What stands in the place of a file, if not a file: links have what they lead to.
-_LINKS = {
-    "/dev/zero": "/dev/zero", "/dev/full": "/dev/full", "/dev/null": "/dev/null",
-    "dangling link": "nothing", "loop of links": "hostile.json", "link to another": "/etc/passwd",
-}  # fmt: skip
-_PLACES = ("directory", "fifo", "unreadable", *_LINKS)
+#: What stands in the place of a file, if not a plain one.
+_PLACES = {
+    "directory": lambda path: (path / "nested.json").mkdir(parents=True),
+    "fifo": os.mkfifo,
+    "unreadable": lambda path: path.touch(mode=0),
+    "loop of links": lambda path: path.symlink_to(path),
+    "dangling link": lambda path: path.symlink_to("nothing"),
+    **{
+        f"link to {to}": lambda path, to=to: path.symlink_to(to)
+        for to in ("/dev/zero", "/dev/full", "/dev/null", "/etc/passwd")
+    },
+}
 
 
 class Files(Campaign):
@@ -97,8 +103,8 @@ class Files(Campaign):
         while True:
             yield {
                 "device": rng.choice(device_texts()),
-                "kind": rng.choice((*_USERS, "database", "database", "user_database")),
-                "place": rng.choice(_PLACES) if rng.random() < 0.04 else "",
+                "kind": rng.choice((*_USERS, *["database"] * 4)),
+                "place": rng.choice(tuple(_PLACES)) if rng.random() < 0.04 else "",
                 "long": rng.random() < 0.004, "multiply": rng.random() < 0.4,
                 "seed": rng.randrange(2**31),
             }  # fmt: skip
@@ -166,27 +172,17 @@ def _flipped(data, rng, times):
     return bytes(changed)
 
 
-def _spliced(text, rng):
-    at = rng.randrange(len(text))
-    return text[:at] + rng.choice(_STRINGS) + text[at + rng.choice((0, 1, 9)) :]
+def _spliced(text, rng, inserted):
+    """The text with another one in it, often in the middle of a number."""
+    digits = [at for at, one in enumerate(text) if one.isdigit()]
+    at = rng.choice(rng.choice((digits or [0], range(len(text)))))
+    return text[:at] + inserted + text[at + rng.choice((0, 1, 9)) :]
 
 
-def _number_in(text, rng):
-    """Where a digit of the text stands."""
-    return rng.choice([i for i, one in enumerate(text) if one.isdigit()] or [0])
-
-
-def _nested(text, rng):
+def _nested(rng):
     depth = rng.choice((500, 5_000, 100_000))
     opened, closed = rng.choice((("[", "]"), ('{"a":', "}")))
-    nested = opened * depth + "1" + closed * depth
-    at = _number_in(text, rng)
-    return rng.choice((nested, text[:at] + nested + text[at + 1 :]))
-
-
-def _with_digits(text, rng):
-    at = _number_in(text, rng)
-    return text[:at] + "9" * rng.choice((20, 400, 5_000, 200_000)) + text[at:]
+    return opened * depth + "1" + closed * depth
 
 
 def _with_a_key_twice(text, rng):
@@ -196,13 +192,15 @@ def _with_a_key_twice(text, rng):
 
 
 _ENCODINGS = ("utf-16", "utf-32", "utf-8-sig", "utf-7", "cp037")
+_DIGITS = (20, 400, 5_000, 200_000)
 #: What is done to the text of a document.
 _TEXTS = {
     "truncated": lambda text, rng: text.encode()[: rng.randrange(len(text))],
     "bits flipped": lambda text, rng: _flipped(text.encode(), rng, rng.choice((1, 1, 3, 20))),
-    "text spliced in": _spliced,
-    "nested": _nested,
-    "digits": _with_digits,
+    "text spliced in": lambda text, rng: _spliced(text, rng, rng.choice(_STRINGS)),
+    "digits": lambda text, rng: _spliced(text, rng, "9" * rng.choice(_DIGITS)),
+    "nesting": lambda text, rng: _spliced(text, rng, _nested(rng)),
+    "only nesting": lambda text, rng: _nested(rng),
     "a key twice": _with_a_key_twice,
     "another encoding": lambda text, rng: text.encode(rng.choice(_ENCODINGS)),
     "CRLF": lambda text, rng: text.replace(", ", ",\r\n"),
@@ -211,18 +209,6 @@ _TEXTS = {
     "random bytes": lambda text, rng: rng.randbytes(rng.choice((1, 100, 10_000))),
     "unchanged": lambda text, rng: text,
 }
-
-
-def _put_place(path, place):
-    """Make something else than a plain file."""
-    if place in _LINKS:
-        path.symlink_to(path if place == "loop of links" else _LINKS[place])
-    elif place == "directory":
-        (path / "nested.json").mkdir(parents=True)
-    elif place == "fifo":
-        os.mkfifo(path)
-    else:
-        path.touch(mode=0)
 
 
 # Using them
@@ -254,38 +240,38 @@ class _Use:
         self.multiplied = False
 
     def run(self):
+        """Use it in the user's folders; what is promised must be kept."""
         folders = {f"XDG_{name.upper()}_HOME": name for name in ("data", "cache", "config")}
         variables = {name: str(self.home / folder) for name, folder in folders.items()}
-        before = Path.cwd()
+        before, start = Path.cwd(), time.process_time()
         with patch.dict(os.environ, variables, HOME=str(self.home)), warnings.catch_warnings():
             os.environ.pop(_CANARY, None)
             warnings.simplefilter("ignore")
             os.chdir(self.elsewhere)
             try:
-                self._timed()
+                self._use()
                 assert _CANARY not in os.environ, f"{self.done}: code of the file ran"
             finally:
                 os.chdir(before)
+        taken = time.process_time() - start
+        most = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
+        assert taken <= most, f"{self.done}: it took {taken:.1f} s; {most:.0f} s at most"
         written = [one.name for one in self.elsewhere.iterdir()]
         assert not written, f"{self.done}: {written} were written to the working directory"
 
-    def _timed(self):
-        start = time.process_time()
-        what = f"a {self.case['kind']} file"
+    def _use(self):
+        kind = self.case["kind"]
         try:
             with _bounded_memory():
-                _USERS[self.case["kind"]](self)
+                _USERS[kind](self)
         except pyclgemm.DatabaseError as error:
             if self.path.name not in str(error) and "PYCLGEMM_DATABASES" not in str(error):
-                raise Failure(f"{what}, {self.done}: {error}; no file is named") from error
+                raise Failure(f"{kind}, {self.done}: {error}; no file is named") from error
         except pyclgemm.PyclgemmError as error:
             str(error).encode("utf-8", errors="strict" if not self.case["place"] else "replace")
         except Exception as error:
             wanted = "a right result or an error of pyclgemm.errors is wanted"
-            raise Failure(f"{what}, {self.done}: {error!r:.300}; {wanted}") from error
-        taken = time.process_time() - start
-        most = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
-        assert taken <= most, f"{what}, {self.done}: it took {taken:.1f} s; {most:.0f} s at most"
+            raise Failure(f"{kind}, {self.done}: {error!r:.300}; {wanted}") from error
 
     def put(self, document, *, lines=False, path=None):
         """Write the hostile version of a document, where databases are then read from."""
@@ -295,7 +281,7 @@ class _Use:
         if self.case["place"]:
             self.done = self.case["place"]
             path.unlink(missing_ok=True)
-            _put_place(path, self.case["place"])
+            _PLACES[self.done](path)
         elif self.case["long"]:
             self.done = "50 MB long"
             text = json.dumps(document)
@@ -341,16 +327,14 @@ def _database_document(rng):
 
 
 def _use_database(use):
-    path = use.put(_database_document(use.rng))
-    with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)}):
-        use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
+    """By the environment variable, or in the user's folder."""
+    is_named = use.rng.random() < 0.5
+    path = None if is_named else use.home / "data/pyclgemm/databases" / use.path.name
+    path = use.put(_database_document(use.rng), path=path)
+    with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)} if is_named else {}):
+        shape, level = use.rng.choice((("64x64x64", 3), ("13x21x17*4", 4)))
+        use.command("explain", shape, "--architecture", f"x86-64-v{level}")
         use.multiply()
-
-
-def _use_user_database(use):
-    use.put(_database_document(use.rng), path=use.home / "data/pyclgemm/databases" / use.path.name)
-    use.command("explain", "13x21x17*4", "--architecture", "x86-64-v4")
-    use.multiply()
 
 
 def _use_variable(use):
@@ -454,9 +438,9 @@ def _use_kernel_cache(use):
     data = path.read_bytes()
     if use.case["place"]:
         use.done = f"{use.case['place']} in the place of {path.name}"
-        if not use.case["place"].startswith(("/dev", "fifo")):
+        if "/dev" not in use.done and "fifo" not in use.done:
             path.unlink()
-            _put_place(path, use.case["place"])
+            _PLACES[use.case["place"]](path)
     elif use.rng.random() < 0.5:
         use.done = f"{path.name} truncated"
         path.write_bytes(data[: use.rng.randrange(len(data))])
