@@ -27,7 +27,6 @@ import pyclgemm
 
 # isort: split
 import click.testing
-import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
@@ -419,36 +418,6 @@ def _use_ab_log(use):
     append_record(use.path, ab_record())
     line = json.loads(use.path.read_text())
     use.command("ab", "--table", str(use.put([line, line], lines=True)))
-
-
-def _use_kernel_cache(use):
-    """What pyopencl keeps on disk, with bytes changed or cut off; the library must still work."""
-    a = np.arange(35, dtype=np.float32).reshape(5, 7)
-
-    def multiply():
-        context = cl.Context([device_of(use.case["device"])])
-        assert_array_equal(pyclgemm.gemm(new_queue(context), a, a, trans_b=True), a @ a.T)
-
-    use.multiplied = True
-    multiply()
-    files = [one for one in use.home.rglob("cache/**/*") if one.is_file() and one.stat().st_size]
-    if not files:
-        return
-    path = use.rng.choice(files)
-    data = path.read_bytes()
-    if use.case["place"]:
-        use.done = f"{use.case['place']} in the place of {path.name}"
-        if "/dev" not in use.done and "fifo" not in use.done:
-            path.unlink()
-            _PLACES[use.case["place"]](path)
-    elif use.rng.random() < 0.5:
-        use.done = f"{path.name} truncated"
-        path.write_bytes(data[: use.rng.randrange(len(data))])
-    else:
-        # The head alone: what is behind it is a binary, which is code of whoever wrote it.
-        use.done = f"the head of {path.name} changed"
-        path.write_bytes(_flipped(data[:100], use.rng, 4) + data[100:])
-    multiply()
 
 
 _USERS = {
