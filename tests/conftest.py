@@ -127,7 +127,7 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("device", params, indirect=True, scope="session")
 
 
-#: Of how many `any_runtime` cases of a module another CPU runtime than the first takes one.
+#: Of how many `any_runtime` cases another CPU runtime than the first takes one.
 _SAMPLE = 6
 
 
@@ -141,19 +141,14 @@ def pytest_collection_modifyitems(config, items):
     usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
     cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
-    taken = _without_the_same(items, others)
     tests = {}
-    for item in taken:
+    for item in items:
         key = (item.path, item.originalname, _parameters(item).get("device"))
         tests.setdefault(key, []).append(item)
-    full = config.getoption("--full")
-    taken = {
-        case
-        for (_, _, device), cases in tests.items()
-        for case in _taken_of(
-            cases, on_other=device in others, on_any=device is not None, full=full
-        )
-    }
+    taken = set()
+    for (_, _, device), cases in tests.items():
+        kind = "other" if device in others else "first" if device else "none"
+        taken.update(_taken_of(cases, kind, config.getoption("--full")))
     if left_out := [item for item in items if item not in taken]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item in taken]
@@ -164,41 +159,28 @@ def _parameters(item):
     return callspec.params if callspec else {}
 
 
-def _shuffled(cases):
-    """In the order of their names' checksums: the same in every run and every process."""
-    return sorted(cases, key=lambda case: crc32(case.nodeid.encode()))
+def _checksum(case):
+    """A number of a case that is the same in every run and every process."""
+    return crc32(case.nodeid.encode())
 
 
-def _without_the_same(items, others):
-    """All but those that the runtimes `others` need not run: of marked ones they take a sample.
-
-    The sample is by the checksums of names, so no axis of a test's parameters stays on one value.
-    """
-    taken, sampled = [], {}
-    for item in items:
-        device = _parameters(item).get("device")
-        if device not in others:
-            taken.append(item)
-        elif item.get_closest_marker("any_runtime"):
-            sampled.setdefault((item.path, device), []).append(item)
-        elif not item.get_closest_marker("first_runtime"):
-            taken.append(item)
-    for cases in sampled.values():
-        taken += _shuffled(cases)[: -(-len(cases) // _SAMPLE)]
-    return taken
-
-
-def _taken_of(cases, *, on_other, on_any, full):
-    """The cases of one test on one device that run."""
-    taken = cases
-    if on_any and (on_other or not full):
-        taken = _covering(cases)
-    if on_other and not full:
+def _taken_of(cases, device, full):
+    """The cases of one test that run: on the first CPU runtime or a GPU, another one, or none."""
+    marks = {mark.name: mark for mark in cases[0].iter_markers()}
+    is_other = device == "other"
+    if is_other and "first_runtime" in marks:
+        return []
+    if is_other and "any_runtime" in marks:
+        # By checksums, so no axis of a test's parameters stays on one value.
+        cases = [case for case in cases if _checksum(case) % _SAMPLE == 0]
+    taken = _covering(cases) if is_other or (device == "first" and not full) else cases
+    if full:
+        return taken
+    if is_other:
         return taken[:1]
-    if not full and (marker := cases[0].get_closest_marker("one_in")):
-        # In the order of the tables, whose neighbours are alike.
-        return sorted(taken, key=cases.index)[:: marker.args[0]]
-    return taken
+    # In the order of the tables, whose neighbours are alike.
+    every = marks["one_in"].args[0] if "one_in" in marks else 1
+    return sorted(taken, key=cases.index)[::every]
 
 
 def _axes(case):
@@ -215,7 +197,7 @@ def _axes(case):
 
 def _covering(cases):
     """Few cases in which each value of each parameter occurs, those with most new ones first."""
-    values = {case: _axes(case) for case in _shuffled(cases)}
+    values = {case: _axes(case) for case in sorted(cases, key=_checksum)}
     missing = set().union(*values.values())
     taken = []
     while missing:
