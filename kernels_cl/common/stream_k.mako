@@ -8,7 +8,7 @@
 ## Each work-group computes `rounds` tiles whole; the slabs of the other tiles are divided. In a batch the
 ## tiles of all products are numbered through.
 ##
-## Context: tiles, split_k (a StreamK, or None) and partial (PartialSums).
+## Context: tiles, split_k (a StreamK, or None).
 
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%def name="if_has_sums(sliced)" filter="trim">
@@ -116,10 +116,10 @@ ${next_product()}
         #pragma unroll 1
         for (int distance = 1; distance < contributors && rank >= 0; distance *= neighbours) {
             const long own_slot = slot_of(lowest + rank, rank == 0);
-            __global ${partial.type} *sums = partial_sums + own_slot * TILE_SUMS + ${partial.own};
-            <%call expr="if_has_sums(partial.sliced)">
+            __global ${split_k.type} *sums = partial_sums + own_slot * TILE_SUMS + ${split_k.own};
+            <%call expr="if_has_sums(split_k.sliced)">
             <%call expr="each_sum()">
-                sums[${partial.index}] = ${partial.sum};
+                sums[${split_k.index}] = ${split_k.sum};
             </%call>
             </%call>
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
@@ -127,35 +127,35 @@ ${next_product()}
             __global int *counter = level + slot_of(lowest + leader, leader == 0);
             // All sums of the work-group are in memory before its arrival is.
             device_fence();
-            ${partial.wait}
-            if (${partial.first}) {
+            ${split_k.wait}
+            if (${split_k.first}) {
                 arrived = atomic_inc(counter) + 1;
                 if (arrived == members) {
                     *counter = 0;  // ready for the next launch
                 }
             }
-            ${partial.wait}
+            ${split_k.wait}
             rank = arrived == members ? leader : -1;
             level += 2 * groups;
-            if (${partial.may_add}) {
+            if (${split_k.may_add}) {
                 device_fence();
                 <%call expr="each_sum()">
-                    ${partial.sum} = (${partial.type})(0);
+                    ${split_k.sum} = (${split_k.type})(0);
                 </%call>
                 #pragma unroll ${split_k.unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
                     const long slot = slot_of(lowest + from, from == 0);
-                    const __global ${partial.type} *sums = partial_sums + slot * TILE_SUMS + ${partial.own};
+                    const __global ${split_k.type} *sums = partial_sums + slot * TILE_SUMS + ${split_k.own};
                     <%call expr="each_sum()">
-                        ${partial.addition}
+                        ${split_k.addition}
                     </%call>
                 }
             }
         }
         if (rank < 0) {
-% if partial.end:
-            ${partial.end}
+% if split_k.end:
+            ${split_k.end}
 % endif
             continue;
         }

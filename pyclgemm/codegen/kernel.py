@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..device.traits import DeviceTraits
 from ..problem.problem import ACTIVATIONS, GemmProblem, MatrixLayout
 from .config import Config
 from .element import ElementType, epilogue_type
-from .source import (
-    Argument,
-    KernelSource,
-    extent_type,
-    matrix_arguments,
-    moved_matrices,
-    render,
-    times,
-)
+from .source import Argument, KernelSource, extent_type, matrix_arguments, render, times
+from .stream_k import StreamK
 
 
 @dataclass
@@ -27,37 +19,53 @@ class GemmParts:
     """What the kernels of all families are made of."""
 
     problem: GemmProblem  # its operands as the kernel reads them
-    whole: tuple[MatrixLayout, MatrixLayout]  # A and B as the caller has them
     config: Config
     traits: DeviceTraits
-    element: ElementType  # elements of A and B
-    wide: ElementType  # elements of C, of the bias and of the result
-    arguments: tuple[Argument, ...]  # of every gemm kernel, then those that the family adds
+    stored: str = ""  # C type in which A and B lie, if not as their elements
+    #: A and B as the caller has them, if the kernel reads their elements beside their split terms
+    whole: tuple[MatrixLayout, MatrixLayout] | None = None
 
     def __post_init__(self) -> None:
+        problem = self.problem
+        arithmetic = problem.precision.arithmetic
+        self.element = ElementType(problem.dtype, arithmetic)  # of A and B
+        self.wide = epilogue_type(problem.result_dtype, arithmetic)  # of C, bias and result
         # C type of m, n, k and of row and column numbers.
-        self.position_type = extent_type(self.problem.m, self.problem.n, self.problem.k)
-        self.batched = self.problem.batch is not None  # whether a launch computes many products
+        self.position_type = extent_type(problem.m, problem.n, problem.k)
+        self.batched = problem.batch is not None  # whether a launch computes many products
+        # Of every gemm kernel; families add to them.
+        self.arguments = tuple(self._arguments())
 
-    def adding(self, *arguments: Argument) -> GemmParts:
-        """The same with more arguments."""
-        return replace(self, arguments=self.arguments + arguments)
+    def _arguments(self) -> list[Argument]:
+        problem, stored, wide = self.problem, self.stored or self.element.stored, self.wide
+        # NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for
+        # four halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+        as_half = self.element.stored == "half" and not self.element.converts
+        kind = "unrestricted input" if as_half and self.traits.vendor == "nvidia" else "input"
 
-    def reading(self, stored: str) -> GemmParts:
-        """The same where A and B lie as another C type than their elements'."""
-        arguments = tuple(
-            replace(argument, type=stored) if argument.name in ("a", "b") else argument
-            for argument in self.arguments
-        )
-        return replace(self, arguments=arguments)
+        def matrix(name: str, layout: MatrixLayout, kind: str, stored: str) -> list[Argument]:
+            return matrix_arguments(name, layout, kind, stored, batched=self.batched)
 
-    def reading_whole(self) -> GemmParts:
-        """The same where the elements are read beside their split terms."""
-        arguments: list[Argument] = []
-        for name, layout in zip(("whole_a", "whole_b"), self.whole, strict=True):
-            stored = self.element.stored
-            arguments += matrix_arguments(name, layout, "input", stored, batched=self.batched)
-        return self.adding(*arguments)
+        arguments = [Argument(size, self.position_type) for size in ("m", "n", "k")]
+        arguments.append(Argument("alpha", wide.vector(1)))
+        if self.batched:
+            arguments.append(Argument("batch", self.position_type))
+        arguments += matrix("a", problem.a, kind, stored)
+        if problem.packed and problem.packed.form == "panels":
+            arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
+        else:
+            arguments += matrix("b", problem.b, kind, stored)
+        arguments += matrix("out", problem.out, "output", wide.stored)
+        if problem.c:
+            arguments.append(Argument("beta", wide.vector(1)))
+            # c may be the very memory of out, so neither is restrict.
+            arguments += matrix("c", problem.c, "unrestricted input", wide.stored)
+        if problem.bias:
+            arguments.append(Argument("bias", "input", wide.stored))
+            arguments += [Argument("bias_offset", "long"), Argument("bias_stride", "long")]
+        for name, layout in zip(("whole_a", "whole_b"), self.whole or (), strict=False):
+            arguments += matrix(name, layout, "input", self.element.stored)
+        return arguments
 
     def result_of(self, total: str, addend: str, bias: str) -> str:
         """OpenCL C expression for a result whose sum of products is `total`."""
@@ -87,13 +95,17 @@ class GemmParts:
 
     def source(
         self, name: str, template: str, work_items: int, options: str = "", target: str = "",
-        **context: Any,
+        split_k: StreamK | None = None, **context: Any,
     ) -> KernelSource:  # fmt: skip
         """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
-        problem = self.problem
+        problem, arguments = self.problem, self.arguments
+        if split_k is not None:
+            arguments += split_k.arguments(self.element.vector(1))
+            options = f"{self.traits.fence_options or ''} {options}".strip()
         names = self._result_arguments("sum", "addend", "bias")
         text = render(
             template,
+            arguments,
             name=name,
             problem=problem,
             element=self.element,
@@ -103,60 +115,26 @@ class GemmParts:
             result_parameters=", ".join(f"const wide {name}" for name in names),
             result_of=self.result_of,
             activation_of=self.activation_of,
-            arguments=self.arguments,
-            moved=moved_matrices(self.arguments),
             work_items=work_items,
+            split_k=split_k,
             **context,
         )
-        text = _header(problem, self.config) + text
-        return KernelSource(name, text, self.arguments, (work_items,), options, target)
+        text = self._header + text
+        return KernelSource(name, text, arguments, (work_items,), options, target)
 
-
-def gemm_parts(
-    problem: GemmProblem,
-    config: Config,
-    traits: DeviceTraits,
-    whole: tuple[MatrixLayout, MatrixLayout] | None = None,
-) -> GemmParts:
-    """Collect what a kernel needs in any family."""
-    arithmetic = problem.precision.arithmetic
-    element = ElementType(problem.dtype, arithmetic)
-    wide = epilogue_type(problem.result_dtype, arithmetic)
-    # NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for four
-    # halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
-    as_half = element.stored == "half" and not element.converts and traits.vendor == "nvidia"
-    arguments = _arguments(problem, element, wide, "unrestricted input" if as_half else "input")
-    whole = whole or (problem.a, problem.b)
-    return GemmParts(problem, whole, config, traits, element, wide, arguments)
-
-
-def _arguments(
-    problem: GemmProblem, element: ElementType, wide: ElementType, operand_kind: str
-) -> tuple[Argument, ...]:
-    """The arguments that every gemm kernel starts with."""
-    position_type = extent_type(problem.m, problem.n, problem.k)
-    arguments = [Argument(size, position_type) for size in ("m", "n", "k")]
-    arguments.append(Argument("alpha", wide.vector(1)))
-    if problem.batch is not None:
-        arguments.append(Argument("batch", position_type))
-    matrix = functools.partial(matrix_arguments, batched=problem.batch is not None)
-    arguments += matrix("a", problem.a, operand_kind, element.stored)
-    if problem.packed and problem.packed.form == "panels":
-        arguments += [Argument("b", "input", "element"), Argument("b_offset", "long")]
-    else:
-        arguments += matrix("b", problem.b, operand_kind, element.stored)
-    arguments += matrix("out", problem.out, "output", wide.stored)
-    if problem.c:
-        arguments.append(Argument("beta", wide.vector(1)))
-        # c may be the very memory of out, so neither is restrict.
-        arguments += matrix("c", problem.c, "unrestricted input", wide.stored)
-    if problem.bias:
-        arguments += [
-            Argument("bias", "input", wide.stored),
-            Argument("bias_offset", "long"),
-            Argument("bias_stride", "long"),
-        ]
-    return tuple(arguments)
+    @property
+    def _header(self) -> str:
+        problem = self.problem
+        addend = " + beta C" if problem.c else ""
+        bias = f" + bias of each {problem.bias}" if problem.bias else ""
+        formula = f"alpha A B{addend}{bias}"
+        if problem.activation:
+            formula = f"{problem.activation}({formula})"
+        each = " for each product of a batch" if self.batched else ""
+        return (
+            f"// out = {formula}{each}; {problem.types}, {problem.precision.name}.\n"
+            f"// {self.config.family}: {self.config}\n\n"
+        )
 
 
 def multiply_add(arithmetic: str, traits: DeviceTraits) -> Callable[[str, str, str], str]:
@@ -170,17 +148,3 @@ def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
     # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
     # may contract a * b + c by itself.
     return {"float32": traits.fast_fma32, "float64": traits.fast_fma64}.get(arithmetic, False)
-
-
-def _header(problem: GemmProblem, config: Config) -> str:
-    terms = ["alpha A B"]
-    terms += ["beta C"] if problem.c else []
-    terms += [f"bias of each {problem.bias}"] if problem.bias else []
-    formula = " + ".join(terms)
-    each = "" if problem.batch is None else " for each product of a batch"
-    if problem.activation:
-        formula = f"{problem.activation}({formula})"
-    return (
-        f"// out = {formula}{each}; {problem.types}, {problem.precision.name}.\n"
-        f"// {config.family}: {config}\n\n"
-    )

@@ -20,10 +20,9 @@ from .source import (
     KernelSource,
     batch_argument,
     extent_type,
-    moved_matrices,
+    matrix_arguments,
     plus,
     render,
-    stride_arguments,
     times,
 )
 
@@ -58,117 +57,91 @@ def padded(size: int, step: int = MAX_ALIGNMENT) -> int:
     return math.ceil(max(1, size) / step) * step
 
 
-def generate_pack(
-    layout: MatrixLayout,
-    name: OperandName,
-    dtype: str,
-    sizes: tuple[int, int],
-    traits: DeviceTraits,
-    form: PackedForm = _PLAIN,
-    *,
-    batched: bool = False,
-) -> tuple[KernelSource, int]:
-    """Write the kernel that packs operands for a GPU; also the extents that a work-group packs.
-
-    `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
-    """
-    # Packing moves bits: half travels as ushort, which needs no half arithmetic.
-    stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
-    offset, contiguous = _source_offset(layout, name)
-    read = f"source[{offset}]"
-    if layout.conjugate:
-        read = f"({stored})({read}.x, -{read}.y)"
-    tile, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
-    position_type = extent_type(sizes[0] + form.padding, sizes[1] + form.padding)
-    # Rows of the destination run along `inner`.
-    inner, outer = ("depth", "position") if form.along_k else ("position", "depth")
-    leading_dimension = "padded_k" if form.along_k else "padded_positions"
-    if form.padding:
-        leading_dimension = f"({leading_dimension} + {form.padding})"
-    arguments: tuple[Argument, ...] = (
-        Argument("positions", position_type),
-        Argument("k", position_type),
-        Argument("padded_positions", position_type),
-        Argument("padded_k", position_type),
-        Argument("source", "input", stored),
-        Argument("source_offset", "long"),
-        *stride_arguments("source", layout),
-        Argument("destination", "output", form.split.stored if form.split else stored),
-        Argument("destination_offset", "long"),
-    )
-    if batched:
-        arguments += (
-            batch_argument("source", layout), Argument("destination_batch_stride", "long"),
-        )  # fmt: skip
-    turned = contiguous == outer
-    row = {"depth": "padded_k", "position": "padded_positions"}[inner]
-    common = {
-        "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
-        "arguments": arguments, "inner": inner, "outer": outer,
-        "leading_dimension": leading_dimension, "moved": moved_matrices(arguments),
-    }  # fmt: skip
-    row_length = (sizes[1] if form.along_k else sizes[0]) + form.padding
-    size = stored_bytes(dtype)
-    quads_fit = 4 * tile * (tile + 1) * 4 * size <= traits.local_memory_bytes
-    if turned and size <= 2 and row_length % 4 == 0 and quads_fit and not form.split:
-        extents = {"position": "positions", "depth": "k"}
-        text = render(
-            "pack/quads.cl.mako", blocks=tile, aligned=layout.alignment >= 4, offset=offset,
-            block_columns=f"({row} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
-            quad=lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
-            inner_end=extents[inner], outer_end=extents[outer], **common,
-        )  # fmt: skip
-        return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), 4 * tile
-    upper_half = form.split is not None and form.split.stored == "ushort"
-    text = render(
-        "pack/pack.cl.mako",
-        tile=tile, turned=turned, read=read, split=form.split, terms=form.terms,
-        block_columns=f"({row} + TILE - 1) / TILE",
-        # Of a split term: what was left before it was taken, where it is stored, and as what.
-        left=lambda term: f"tail{term - 1}" if term else "value",
-        term_entry=lambda term: plus(times(term, "term_size"), "entry"),
-        split_bits=lambda term: f"as_uint(lead{term}) >> 16" if upper_half else f"lead{term}",
-        **common,
-    )  # fmt: skip
-    return KernelSource(f"pack_{name}", text, arguments, (tile, rows)), tile
-
-
-def _source_offset(layout: MatrixLayout, name: OperandName) -> tuple[str, str]:
-    """The offset of an element in C, and which of position and depth is contiguous."""
-    row, column = ("position", "depth") if name == "a" else ("depth", "position")
-    if layout.order == "strided":
-        return f"(long){row} * source_row_stride + (long){column} * source_column_stride", ""
-    lead, contiguous = (row, column) if layout.order == "row" else (column, row)
-    return f"(long){lead} * source_{layout.order}_stride + {contiguous}", contiguous
-
-
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: OperandName, dtype: str,
     sizes: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
-    """The launch that packs `matrix` as operand `name`.
+    """The launch that packs `matrix` as operand `name` for a GPU.
 
+    `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
     `batch` holds the matrices of a batch and the elements from one that is packed to the next.
     """
-    rows, columns, layout = matrix.rows, matrix.columns, matrix.layout
-    positions, depth = (rows, columns) if name == "a" else (columns, rows)
-    source, tile = generate_pack(
-        layout, name, dtype, sizes, traits, form, batched=batch is not None
+    layout, split = matrix.layout, form.split
+    # Packing moves bits: half travels as ushort, which needs no half arithmetic.
+    stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
+    position_type = extent_type(sizes[0] + form.padding, sizes[1] + form.padding)
+    arguments: tuple[Argument, ...] = (
+        Argument("positions", position_type),
+        Argument("k", position_type),
+        Argument("padded_positions", position_type),
+        Argument("padded_k", position_type),
+        *matrix_arguments("source", layout, "input", stored),
+        Argument("destination", "output", split.stored if split else stored),
+        Argument("destination_offset", "long"),
     )
+    if batch:
+        arguments += (
+            batch_argument("source", layout), Argument("destination_batch_stride", "long"),
+        )  # fmt: skip
+    # The offset of an element of the source, and which of position and depth is contiguous there.
+    row, column = ("position", "depth") if name == "a" else ("depth", "position")
+    if layout.order == "strided":
+        offset = f"(long){row} * source_row_stride + (long){column} * source_column_stride"
+        contiguous = ""
+    else:
+        lead, contiguous = (row, column) if layout.order == "row" else (column, row)
+        offset = f"(long){lead} * source_{layout.order}_stride + {contiguous}"
+    # Rows of the destination run along `inner`.
+    inner, outer = ("depth", "position") if form.along_k else ("position", "depth")
+    ends = {"position": "positions", "depth": "k"}
+    across, along = sizes if form.along_k else sizes[::-1]
+    leading_dimension = row_length = f"padded_{ends[inner]}"
+    if form.padding:
+        leading_dimension = f"({row_length} + {form.padding})"
+    block, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
+    local_size = (block, rows)
+    turned, size = contiguous == outer, stored_bytes(dtype)
+    context: dict[str, Any] = {
+        "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
+        "inner": inner, "outer": outer, "leading_dimension": leading_dimension,
+    }  # fmt: skip
+    quads_fit = 4 * block * (block + 1) * 4 * size <= traits.local_memory_bytes
+    if turned and size <= 2 and (along + form.padding) % 4 == 0 and quads_fit and not split:
+        template = "pack/quads.cl.mako"
+        context |= {
+            "blocks": block, "aligned": layout.alignment >= 4, "offset": offset,
+            "block_columns": f"({row_length} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
+            "quad": lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
+            "inner_end": ends[inner], "outer_end": ends[outer],
+        }  # fmt: skip
+        block *= 4
+    else:
+        template = "pack/pack.cl.mako"
+        read = f"source[{offset}]"
+        bits = "as_uint(lead{}) >> 16" if split and split.stored == "ushort" else "lead{}"
+        context |= {
+            "tile": block, "turned": turned, "split": split, "terms": form.terms,
+            "read": f"({stored})({read}.x, -{read}.y)" if layout.conjugate else read,
+            "block_columns": f"({row_length} + TILE - 1) / TILE",
+            # Of a split term: what was left before it was taken, where it is stored, and as what.
+            "left": lambda term: f"tail{term - 1}" if term else "value",
+            "term_entry": lambda term: plus(times(term, "term_size"), "entry"),
+            "split_bits": bits.format,
+        }  # fmt: skip
+    text = render(template, arguments, **context)
+    source = KernelSource(f"pack_{name}", text, arguments, local_size)
     matrices, destination_stride = batch or (1, 0)
-    by_name = {
-        **arguments_of_matrix("source", role, matrix),
-        "positions": positions,
-        "k": depth,
+    groups = (math.ceil(along / block) * matrices, math.ceil(across / block))
+    by_name = arguments_of_matrix("source", role, matrix) | {
+        "positions": matrix.rows if name == "a" else matrix.columns,
+        "k": matrix.columns if name == "a" else matrix.rows,
         "padded_positions": sizes[0],
         "padded_k": sizes[1],
         "destination": Buffer(destination),
         "destination_offset": 0,
         "destination_batch_stride": destination_stride,
     }
-    inner, outer = reversed(sizes) if form.along_k else sizes
-    groups = (math.ceil(inner / tile) * matrices, math.ceil(outer / tile))
     return Launch.of(source, groups, by_name)
 
 

@@ -146,9 +146,20 @@ class KernelSource:
     target: str = ""  # the architecture whose instructions `pyclgemm.device.probe` adds, if any
 
 
-def render(template: str, **context: Any) -> str:
-    """Fill a template of ``kernels_cl/`` and lay its text out."""
-    return _laid_out(filled(template, **context))
+def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) -> str:
+    """Fill a template of ``kernels_cl/`` and lay its text out.
+
+    Beside `context`, templates see the kernel's arguments, and as `moved` the matrices that differ
+    from product to product of a batch and whether they are scattered.
+    """
+    ends = {"_batch_stride": False, "_offsets": True}
+    moved = [
+        (argument.name.removesuffix(end), scattered)
+        for argument in arguments
+        for end, scattered in ends.items()
+        if argument.name.endswith(end)
+    ]
+    return _laid_out(filled(template, arguments=arguments, moved=moved, **context))
 
 
 def extent_type(*sizes: int) -> str:
@@ -156,19 +167,16 @@ def extent_type(*sizes: int) -> str:
     return "long" if max(sizes) > MOST_POSITIONS else "int"
 
 
-def stride_arguments(name: str, layout: MatrixLayout) -> list[Argument]:
-    """The strides by which a kernel finds the entries of a matrix."""
+def matrix_arguments(
+    name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
+) -> list[Argument]:
+    """The arguments of a matrix: buffer, offset of entry (0, 0), strides, and that of a batch."""
     indices = ("row", "column") if layout.order == "strided" else (layout.order,)
-    return [Argument(f"{name}_{index}_stride", "long") for index in indices]
-
-
-def stream_k_arguments(sums: str) -> tuple[Argument, ...]:
-    """The arguments of Stream-K, whose partial sums have C type `sums`."""
-    return (
-        Argument("rounds", "int"),
-        Argument("partial_sums", "output", sums),
-        Argument("counters", "output", "int"),
-    )
+    numbers = ("offset", *(f"{index}_stride" for index in indices))
+    arguments = [
+        Argument(name, kind, stored), *(Argument(f"{name}_{one}", "long") for one in numbers)
+    ]  # fmt: skip
+    return [*arguments, batch_argument(name, layout)] if batched else arguments
 
 
 def batch_argument(name: str, layout: MatrixLayout) -> Argument:
@@ -176,29 +184,6 @@ def batch_argument(name: str, layout: MatrixLayout) -> Argument:
     if layout.scattered:
         return Argument(f"{name}_offsets", "input", "long")
     return Argument(f"{name}_batch_stride", "long")
-
-
-def matrix_arguments(
-    name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
-) -> list[Argument]:
-    """The arguments of a matrix: buffer, offset of entry (0, 0), strides, and that of a batch."""
-    arguments = [
-        Argument(name, kind, stored),
-        Argument(f"{name}_offset", "long"),
-        *stride_arguments(name, layout),
-    ]
-    return [*arguments, batch_argument(name, layout)] if batched else arguments
-
-
-def moved_matrices(arguments: Iterable[Argument]) -> list[tuple[str, bool]]:
-    """The matrices that differ from product to product of a batch, and which are scattered."""
-    ends = {"_batch_stride": False, "_offsets": True}
-    return [
-        (argument.name.removesuffix(end), scattered)
-        for argument in arguments
-        for end, scattered in ends.items()
-        if argument.name.endswith(end)
-    ]
 
 
 def zeroed(names: Iterable[str]) -> list[str]:

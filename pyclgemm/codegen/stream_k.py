@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
+
+from .source import Argument
 
 #: Most partial sums of a tile that are added up in one step; more are in two.
 FAN_IN = 12
@@ -53,26 +56,18 @@ class Division:
         return written
 
 
-@dataclass(frozen=True)
-class StreamK:
-    """Constants of kernels whose work-groups split the k loops of tiles."""
-
-    #: "uint" or "ulong": the C type that holds the slabs of all divided tiles, times work-groups.
-    #: Divisions of 64 bits take many instructions, which a group waits for before its first load.
-    counts: str
-    unrolling: int  # partial sums whose loads are under way at once while they are added up
-    fan_in: int = FAN_IN
-
-
 #: A barrier of all work-items of a work-group, and the one that ends a tile.
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
 _END_OF_TILE = f"{_BARRIER}  // the one that ends a tile"
 
 
 @dataclass
-class PartialSums:
-    """How the text of a kernel adds up the partial sums of a tile."""
+class StreamK:
+    """How the text of a kernel splits the k loops of tiles and adds up partial sums; text is C."""
 
+    slabs: int  # of a tile
+    groups: int  # work-groups
+    own_sums: int  # of a work-item
     own: str  # the number of a work-item among those that have sums
     index: str  # of a sum among those of work-item 0
     sum: str  # a sum
@@ -82,21 +77,29 @@ class PartialSums:
     type: str = "element"  # C type of a sum
     add: str = ""  # a function that adds where the operator does not
     sliced: bool = False  # whether only the first slice has sums
+    fan_in: ClassVar[int] = FAN_IN
 
     def __post_init__(self) -> None:
+        # The C type that holds the slabs of all divided tiles, of which there are fewer than two
+        # rounds, times work-groups. Divisions of 64 bits take many instructions, which a group
+        # waits for before its first load.
+        most = 2 * self.groups * self.slabs * (self.groups + 1)
+        self.counts = "uint" if most < 2**32 else "ulong"
+        # Partial sums whose loads are under way at once while they are added up.
+        self.unrolling = min(FAN_IN, max(1, _JOINED_SUMS // self.own_sums))
         # Whether a work-item adds up sums; the statement that adds one.
         self.may_add = "rank >= 0 && slice == 0" if self.sliced else "rank >= 0"
         self.addition = f"{self.sum} += sums[{self.index}];"
         if self.add:
             self.addition = f"{self.sum} = {self.add}({self.sum}, sums[{self.index}]);"
 
-
-def stream_k(slabs: int, groups: int, sums: int) -> StreamK | None:
-    """Constants for `groups` that split tiles of `slabs` slabs, with `sums` sums a work-item."""
-    if not groups:
-        return None
-    most = 2 * groups * slabs * (groups + 1)  # fewer than two rounds of tiles are divided
-    return StreamK("uint" if most < 2**32 else "ulong", min(FAN_IN, max(1, _JOINED_SUMS // sums)))
+    def arguments(self, element: str) -> tuple[Argument, ...]:
+        """Those that a kernel of elements of this C type has beside others."""
+        return (
+            Argument("rounds", "int"),
+            Argument("partial_sums", "output", element if self.type == "element" else self.type),
+            Argument("counters", "output", "int"),
+        )
 
 
 def divide(tiles: int, slabs: int, groups: int) -> Division:

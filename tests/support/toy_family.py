@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pyclgemm.codegen.config import Config, at_most
-from pyclgemm.codegen.kernel import gemm_parts
+from pyclgemm.codegen.kernel import GemmParts
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.families.cost import Costs, Work
 from pyclgemm.families.family import Family, Tile, point_table
@@ -66,7 +66,7 @@ class ToyFamily(Family[ToyConfig]):
         return self.single_launch(product, config, traits, groups)
 
     def source(self, problem, config, traits):
-        arguments = gemm_parts(problem, config, traits).arguments
+        arguments = GemmParts(problem, config, traits).arguments
         addend = ""
         if problem.c:
             addend = " + beta * " + _entry("c", problem.c.order, "row", "column")

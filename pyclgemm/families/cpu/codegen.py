@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
     Argument,
@@ -408,11 +408,11 @@ def _in_tile(name: str, r: str, j: str) -> str:
 
 def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a product on a CPU."""
-    parts = gemm_parts(problem, config, traits)
+    parts = GemmParts(problem, config, traits)
     if traits.type != "cpu":
         # A compiler for separate address spaces refuses these hints.
         config = replace(config, PREFETCHB=0, PREFETCHC=0)
-    parts = parts.adding(
+    parts.arguments += (
         Argument("rows_per_group", parts.position_type),
         Argument("rows_per_block", parts.position_type),
         Argument("columns_per_group", parts.position_type),
@@ -420,7 +420,7 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
         Argument("workspace_per_group", "long"),
     )
     if parts.wide.converts:
-        parts = parts.adding(Argument("partial", "output", parts.wide.real))
+        parts.arguments += (Argument("partial", "output", parts.wide.real),)
     result = _CpuResult(problem, config, parts.element, parts.wide)
     kernel = _CpuKernel(problem, config, parts.element, result)
     return parts.source("gemm_cpu", "cpu/gemm.cl.mako", 1, cpu=config, kernel=kernel, zeroed=zeroed)
@@ -442,9 +442,9 @@ def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Pr
         Argument("packed", "output", "element"),
     )
     text = render(
-        "pack/panels.cl.mako", name="pack_panels", problem=problem, layout=layout, cpu=config,
-        operand=_CpuOperand("b", layout, config, element), element=element, wide=element,
-        extent_type=position_type, arguments=arguments,
+        "pack/panels.cl.mako", arguments, name="pack_panels", problem=problem, layout=layout,
+        cpu=config, operand=_CpuOperand("b", layout, config, element), element=element,
+        wide=element, extent_type=position_type,
     )  # fmt: skip
     source = KernelSource("pack_panels", text, arguments, (1, 1))
     groups = (math.ceil(n / packed.width), math.ceil(k / packed.depth_block))

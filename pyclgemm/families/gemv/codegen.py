@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
-from ...codegen.kernel import gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.matrix_units import MatrixUnit, unit_multiplying
 from ...codegen.source import KernelSource, divided, modulo, plus, times
 from ...device.traits import DeviceTraits
@@ -205,7 +205,7 @@ def generate_gemv_unit(
             f"precision is {problem.precision.name}, for which {traits.name!r} has no unit that "
             "takes two-byte elements from registers"
         )
-    parts = gemm_parts(problem, config, traits).reading("ushort")
+    parts = GemmParts(problem, config, traits, "ushort")
     along_k = problem.b.order == "column"
     join = sums_join(config)
     sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
@@ -233,7 +233,7 @@ def _vector(layout: MatrixLayout, run: int) -> int:
 
 def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that multiplies few rows."""
-    parts = gemm_parts(problem, config, traits)
+    parts = GemmParts(problem, config, traits)
     a, b, element = problem.a, problem.b, parts.element
     join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
     return parts.source(

@@ -8,11 +8,11 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
-from ...codegen.kernel import GemmParts, gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.matrix_units import MatrixUnit, required_unit
 from ...codegen.pack import with_packed
-from ...codegen.source import KernelSource, modulo, plus, stream_k_arguments, times
-from ...codegen.stream_k import PartialSums, slab_count, stream_k
+from ...codegen.source import KernelSource, modulo, plus, times
+from ...codegen.stream_k import StreamK, slab_count
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem, OperandName
@@ -317,15 +317,12 @@ def generate_matrix(
     unit = required_unit(problem.precision, traits)
     whole, items = (problem.a, problem.b), unit.lanes * config.subgroups
     form, packed = packed_form(problem, unit), packed_forms(problem, config, unit)
-    parts = gemm_parts(with_packed(problem, packed), config, traits, whole)
-    slabs = matrix_slabs(parts.problem, packed, config, unit)
+    read = with_packed(problem, packed)
+    slabs = matrix_slabs(read, packed, config, unit)
     stored = slabs[0].bits
-    if form.split:
-        parts = parts.reading(stored)
-    if form.terms > 1:
-        parts = parts.reading_whole()
-    if config.FILL:
-        parts = parts.adding(*stream_k_arguments(unit.result_register))
+    parts = GemmParts(
+        read, config, traits, stored if form.split else "", whole if form.terms > 1 else None
+    )
     products = element_products(problem)
     collected = collected_results(problem, parts.wide, config, unit, slabs)
     joined = joined_results(problem, parts.wide, config, slabs)
@@ -338,7 +335,7 @@ def generate_matrix(
         "gemm_matrix",
         "mma/mma.cl.mako",
         items,
-        (traits.fence_options or "") if config.FILL else "",
+        split_k=_stream_k(problem, config, traits, products, unit) if config.FILL else None,
         tiles=config,
         unit=unit,
         slabs=slabs,
@@ -349,34 +346,37 @@ def generate_matrix(
         b_first=times(subgroup_n, "SUBGROUP_N"),
         sums_of_element=products.sum_at(products.sums),
         tile_sums=f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}",
-        partial=_partial_sums(products, unit),
         results=ResultText(parts, unit, products, collected, joined),
         past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
         vector=f"{stored}{slabs[0].width}",
-        whole=whole if form.terms > 1 else None,
+        whole=parts.whole,
         products=products,
         slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
         approximates=in_few and problem.activation in _APPROXIMATED,
-        split_k=stream_k(
-            slab_count(problem.k, config.KWG),
-            config.FILL * traits.compute_units,
-            config.MWG * config.NWG // items,
-        ),
     )
 
 
-def _partial_sums(products: ElementProducts, unit: MatrixUnit) -> PartialSums:
+def _stream_k(
+    problem: GemmProblem,
+    config: MatrixConfig,
+    traits: DeviceTraits,
+    products: ElementProducts,
+    unit: MatrixUnit,
+) -> StreamK:
     """How the registers of a lane's sums are added up."""
     fragment = "(i * B_FRAGMENTS + j)"
     if products.complex:
         fragment = f"({fragment} * {products.sums} + number)"
-    return PartialSums(
-        "item",
-        f"({fragment} * {unit.result_registers} + r) * ITEMS",
-        f"accumulators[i][j]{products.sum_at('number')}[r]",
+    return StreamK(
+        slab_count(problem.k, config.KWG),
+        config.FILL * traits.compute_units,
+        config.MWG * config.NWG // (unit.lanes * config.subgroups),
+        own="item",
+        index=f"({fragment} * {unit.result_registers} + r) * ITEMS",
+        sum=f"accumulators[i][j]{products.sum_at('number')}[r]",
         type=unit.result_register,
         add="added" if unit.packed_sums else "",
     )

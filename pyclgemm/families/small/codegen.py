@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts, gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
@@ -209,7 +209,7 @@ class _SmallResults:
 
 def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    parts = gemm_parts(problem, config, traits)
+    parts = GemmParts(problem, config, traits)
     element = parts.element
     tiling = SmallTiling(problem, config, element)
 
@@ -374,7 +374,7 @@ def generate_small_cpu(
     problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    parts = gemm_parts(problem, config, traits)
+    parts = GemmParts(problem, config, traits)
     # Without products all rows are alike: pocl 3.1 then stores vectors of halves at multiples of 16
     # bytes, where they do not lie.
     width = config.VW if problem.k else 1

@@ -6,18 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts, gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import (
     KernelSource,
     divided,
     modulo,
     plus,
-    stream_k_arguments,
     times,
     without_unrolling,
 )
-from ...codegen.stream_k import PartialSums, slab_count, stream_k
+from ...codegen.stream_k import StreamK, slab_count
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
 from ...errors import ConfigError
@@ -341,9 +340,7 @@ def generate_xgemm(
         # The sizes that operands have after packing.
         m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
         read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))
-    parts = gemm_parts(problem, config, traits)
-    if tiles.FILL:
-        parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
+    parts = GemmParts(problem, config, traits)
     first_depth = "first_depth" if tiles.FILL else "0"
     slabs = [
         SlabReader(name, read, parts.element, tiles, run, first_depth)
@@ -351,11 +348,22 @@ def generate_xgemm(
         if staged
     ]
     tile_item = "tile_item" if tiles.SLICES > 1 else "item"
+    capped = tiles.REGISTERS and traits.vendor == "nvidia"
+    split_k = StreamK(
+        slab_count(problem.k, tiles.KWG),
+        tiles.FILL * traits.compute_units,
+        tiles.MWI * tiles.NWI,
+        own=tile_item,
+        index="(i * NWI + j) * TILE_ITEMS",
+        sum="accumulators[i][j]",
+        sliced=tiles.SLICES > 1,
+    )
     source = parts.source(
         "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct",
         "tiled/xgemm.cl.mako",
         tiles.work_items,
-        _options(tiles, traits),
+        f"-cl-nv-maxrregcount={tiles.REGISTERS}" if capped else "",
+        split_k=split_k if tiles.FILL else None,
         tiles=tiles,
         slabs=slabs,
         tile_item=tile_item,
@@ -367,17 +375,6 @@ def generate_xgemm(
         results=_TileResults(parts, tiles),
         row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
         column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
-        split_k=stream_k(
-            slab_count(problem.k, tiles.KWG),
-            tiles.FILL * traits.compute_units,
-            tiles.MWI * tiles.NWI,
-        ),
-        partial=PartialSums(
-            tile_item,
-            "(i * NWI + j) * TILE_ITEMS",
-            "accumulators[i][j]",
-            sliced=tiles.SLICES > 1,
-        ),
         attributes=_attributes(tiles, traits),
         fragments=[FragmentReader(name, tiles) for name in OPERANDS],
         shuffle_function=traits.shuffle,
@@ -395,12 +392,3 @@ def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
     if tiles.SHUFFLE and traits.shuffle != SHFL:
         stated.append(f"intel_reqd_sub_group_size({tiles.LANES_M * tiles.LANES_N})")
     return " ".join(f"__attribute__(({one}))" for one in stated)
-
-
-def _options(tiles: XgemmConfig, traits: DeviceTraits) -> str:
-    options = []
-    if tiles.FILL and traits.fence_options:
-        options.append(traits.fence_options)
-    if tiles.REGISTERS and traits.vendor == "nvidia":
-        options.append(f"-cl-nv-maxrregcount={tiles.REGISTERS}")
-    return " ".join(options)

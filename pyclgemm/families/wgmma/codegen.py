@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType, stored_bytes
-from ...codegen.kernel import gemm_parts
+from ...codegen.kernel import GemmParts
 from ...codegen.pack import PackedForm, with_packed
-from ...codegen.source import Argument, KernelSource, stream_k_arguments, times
-from ...codegen.stream_k import PartialSums, stream_k
+from ...codegen.source import Argument, KernelSource, times
+from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
@@ -355,24 +355,20 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     terms = problem.precision.terms
     packed = boxed_forms(problem, unit)
     problem = with_packed(problem, packed)
-    parts = gemm_parts(problem, config, traits, whole).reading(unit.stored)
+    parts = GemmParts(problem, config, traits, unit.stored, whole if terms > 1 else None)
     results = wgmma_results(problem, parts.wide, config)
     operands = [
         WgmmaOperand(name, problem, config, unit, packed=name in packed) for name in OPERANDS
     ]
-    if terms > 1:
-        parts = parts.reading_whole()
     if config.TMA:
-        parts = parts.adding(Argument("maps", "output", "ulong"))
-    if config.FILL:
-        parts = parts.adding(*stream_k_arguments(parts.element.vector(1)))
+        parts.arguments += (Argument("maps", "output", "ulong"),)
     held = "totals" if config.PROMOTE else "accumulators"
     return parts.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
         work_items(config),
-        (traits.fence_options or "") if config.FILL else "",
-        TARGET,
+        target=TARGET,
+        split_k=_stream_k(problem, config, traits, unit, held) if config.FILL else None,
         tiles=config,
         operands=operands,
         stored=unit.stored,
@@ -393,27 +389,26 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
         constraint=unit.constraint,
         held=held,
-        partial=_partial_sums(config, held),
         warpgroup=WARPGROUP,
         registers=registers(config),
         map_count=map_count(config, batched=parts.batched),
         map_words=WORDS,
         mark=MARK,
-        split_k=stream_k(
-            slab_count(problem, unit),
-            config.FILL * traits.compute_units,
-            config.MWG // config.CONSUMERS * config.NWG // WARPGROUP,
-        ),
     )
 
 
-def _partial_sums(config: WgmmaConfig, held: str) -> PartialSums:
+def _stream_k(
+    problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits, unit: WgmmaUnit, held: str
+) -> StreamK:
     """How the sums of the warpgroups that multiply are added up."""
     items = WARPGROUP * config.CONSUMERS
-    return PartialSums(
-        "sum_item",
-        f"(f * {config.NWG // 2} + i) * {items}",
-        f"{held}[f][i]",
+    return StreamK(
+        slab_count(problem, unit),
+        config.FILL * traits.compute_units,
+        config.MWG // config.CONSUMERS * config.NWG // WARPGROUP,
+        own="sum_item",
+        index=f"(f * {config.NWG // 2} + i) * {items}",
+        sum=f"{held}[f][i]",
         first="sum_item == 0",
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {items};" : : : "memory");',
         end="",
