@@ -1,8 +1,11 @@
 """Files of databases: what is refused and in which words, ranks, saving."""
 
 import json
+import multiprocessing
 import os
+import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -19,6 +22,7 @@ from pyclgemm.selection.database import (
     save_file,
 )
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
+from pyclgemm.selection.saving import save_records
 from tests.support.databases import FLOAT32, INDIRECT, TILE, a_database, document, file_of
 from tests.support.facts import cpu, gpu, recorded, smallest_gpu
 
@@ -290,3 +294,31 @@ def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
     with pytest.raises(DatabaseError, match="VW must be one of"):
         save_file(bad)
     assert path.read_text() == "old"
+
+
+def save_slowly(path, name, together):
+    """Save a record; another process has time to do so between the reading and the writing."""
+
+    def write(file):
+        time.sleep(0.5)
+        save_file(file)
+
+    with patch("pyclgemm.selection.saving.save_file", write):
+        together.wait(60)
+        save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
+
+
+def test_records_that_two_processes_save_at_once_are_both_kept(tmp_path):
+    path, names = tmp_path / "mine.json", ["64x64x64", "65x65x65"]
+    spawning = multiprocessing.get_context("spawn")
+    together = spawning.Barrier(2)
+    processes = [
+        spawning.Process(target=save_slowly, args=(path, name, together)) for name in names
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    (entry,) = read_file(path).entries
+    assert [str(record.shape) for record in entry.own] == names
