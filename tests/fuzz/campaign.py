@@ -79,7 +79,8 @@ def simpler(case: Case, plain: Case, lists: Any = ()) -> Iterator[Case]:
         elif isinstance(wanted, dict) and isinstance(value, dict):
             changed += simpler(value, wanted)
         elif type(wanted) is type(value) is int and value > wanted:
-            changed += [(value + wanted) // 2, value - 1]
+            changed += [value - (value - wanted) // part for part in (2, 4, 8, 32, 128)]
+            changed.append(value - 1)
         yield from (case | {name: one} for one in changed if one != value)
 
 

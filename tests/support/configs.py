@@ -4,26 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import (
-    CpuConfig,
-    GemvConfig,
-    SmallConfig,
-    SmallCpuConfig,
-    WgmmaConfig,
-    XgemmConfig,
-    XgemmDirectConfig,
-)
+import pyclgemm
 from pyclgemm.families.gemv.codegen import GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
 
-INDIRECT = XgemmConfig(
+INDIRECT = pyclgemm.XgemmConfig(
     MWG=32, NWG=32, KWG=8, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=2, VWN=2
 )
-DIRECT = XgemmDirectConfig(
+DIRECT = pyclgemm.XgemmDirectConfig(
     WGD=16, MDIMCD=8, NDIMCD=4, MDIMAD=8, NDIMBD=4, KWID=2, VWMD=2, VWND=2, PADA=2, PADB=2
 )
-GEMV = GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2)
-CPU = CpuConfig(MR=3, NR=16, KC=32, VW=8)
+GEMV = pyclgemm.GemvConfig(MR=2, WGS=16, LANES_N=4, VW=2)
+CPU = pyclgemm.CpuConfig(MR=3, NR=16, KC=32, VW=8)
 
 AT_ONCE = {"FILL": 2, "SWIZZLE": 4, "FRAGMENTS": 2, "SLICES": 2}
 INDIRECT_CONFIGS = {
@@ -82,21 +74,21 @@ DIRECT_CONFIGS = {
 
 GEMV_CONFIGS = {
     "plain": GEMV,
-    "scalars": GemvConfig(MR=1, WGS=32, LANES_N=8, VW=1, KWI=4),
-    "wide vectors": GemvConfig(MR=4, WGS=64, LANES_N=2, VW=8, KWI=2),
-    "all work-items along k": GemvConfig(MR=3, WGS=32, LANES_N=1, VW=4),
-    "all work-items along the columns": GemvConfig(MR=8, WGS=12, LANES_N=12, VW=4),
+    "scalars": pyclgemm.GemvConfig(MR=1, WGS=32, LANES_N=8, VW=1, KWI=4),
+    "wide vectors": pyclgemm.GemvConfig(MR=4, WGS=64, LANES_N=2, VW=8, KWI=2),
+    "all work-items along k": pyclgemm.GemvConfig(MR=3, WGS=32, LANES_N=1, VW=4),
+    "all work-items along the columns": pyclgemm.GemvConfig(MR=8, WGS=12, LANES_N=12, VW=4),
 }
 
 CPU_CONFIGS = {
     "plain": CPU,
-    "scalars": CpuConfig(MR=2, NR=3, KC=16, VW=1),
-    "one row": CpuConfig(MR=1, NR=32, KC=16, VW=16),
-    "wide": CpuConfig(MR=6, NR=32, KC=512, VW=8),
-    "KC no power of two": CpuConfig(MR=4, NR=8, KC=36, VW=4),
+    "scalars": pyclgemm.CpuConfig(MR=2, NR=3, KC=16, VW=1),
+    "one row": pyclgemm.CpuConfig(MR=1, NR=32, KC=16, VW=16),
+    "wide": pyclgemm.CpuConfig(MR=6, NR=32, KC=512, VW=8),
+    "KC no power of two": pyclgemm.CpuConfig(MR=4, NR=8, KC=36, VW=4),
     "blocks of rows": replace(CPU, MC=6),
     "B where it lies": replace(CPU, PACKB=0),
-    "B where it lies, in scalars": CpuConfig(MR=2, NR=3, KC=16, VW=1, PACKB=0),
+    "B where it lies, in scalars": pyclgemm.CpuConfig(MR=2, NR=3, KC=16, VW=1, PACKB=0),
     "no prefetching": replace(CPU, PREFETCHB=0, PREFETCHC=0),
 }
 
@@ -123,9 +115,9 @@ BATCH_CONFIGS = {
     "direct, slabs divided": replace(DIRECT, FILL=2, GROUP_M=2),
     "gemv": GEMV,
     "cpu": CPU,
-    "small": SmallConfig(MWI=4, NWI=4, WGS=64),
-    "small, wide tiles": SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1),
-    "small_cpu": SmallCpuConfig(MR=3, NR=16, VW=8),
+    "small": pyclgemm.SmallConfig(MWI=4, NWI=4, WGS=64),
+    "small, wide tiles": pyclgemm.SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1),
+    "small_cpu": pyclgemm.SmallCpuConfig(MR=3, NR=16, VW=8),
     "cpu, B in place": replace(CPU, PACKB=0),
 }
 
@@ -134,7 +126,7 @@ MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAG
 SPLIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
 FLOAT32_PRECISIONS = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT_PRECISIONS)
 
-WGMMA = WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
+WGMMA = pyclgemm.WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
 #: Rows of B, and of results of 2 bytes, are 64 bytes of a tile.
 WGMMA_NARROW = replace(WGMMA, NWG=32)
 WGMMA_PRECISIONS = {

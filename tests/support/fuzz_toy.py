@@ -4,13 +4,15 @@ import os
 import signal
 import time
 
-from tests.fuzz.campaign import Failure, Skipped
+from tests.fuzz.campaign import Campaign, Failure, Skipped
 
 
-class Toy:
+class Toy(Campaign):
     """Numbers and names; how a case ends is for the subclasses to say."""
 
     seconds_per_case = 20.0
+    plain = {"number": 0, "word": ""}
+    limit = 1000  # numbers that are not below it fail
 
     def cases(self, rng):
         while True:
@@ -21,24 +23,12 @@ class Toy:
             }
 
     def run(self, case):
-        pass
-
-    def smaller(self, case):
-        for part in (2, 4, 8, 32, 128):
-            yield case | {"number": case["number"] - case["number"] // part}
-        yield case | {"number": case["number"] - 1}
-        if case["word"]:
-            yield case | {"word": case["word"][1:]}
+        if case["number"] >= self.limit:
+            self.fail(case["number"])
 
 
 class Fails(Toy):
-    """Calls `fail` for numbers that are too large."""
-
     limit = 300
-
-    def run(self, case):
-        if case["number"] >= self.limit:
-            self.fail(case["number"])
 
     def fail(self, number):
         raise Failure(f"number is {number}, and 300 is the limit")
@@ -83,7 +73,6 @@ class Remembers(Toy):
         type(self).ran += 1
         if self.ran == 5:
             raise Failure("a fifth case")
-        return
 
 
 class FailsAlways(Fails):
