@@ -31,13 +31,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from tests.support.reference import (
-    COMPLEX_DTYPES,
-    Expected,
-    arithmetic_of,
-    expected_gemm,
-    transposed,
-)
+from tests.support import reference
 
 #: The largest numbers that do not become infinity as they are rounded for a matrix unit.
 _LARGEST_OPERANDS = {
@@ -50,7 +44,7 @@ _KEEPS_INFINITIES = (None, "relu")
 
 
 @dataclass(frozen=True)
-class Wanted(Expected):
+class Wanted(reference.Expected):
     """A right result, and the elements of which something is promised."""
 
     told: np.ndarray
@@ -64,26 +58,21 @@ def _sums(arrays, numbers):
     return products, alpha * products + beta * addend + offset
 
 
-def wanted_product(a, b, c, bias, result, *, trans_a="N", trans_b="N", **options):
-    """The result of one product of arrays as they are stored; `result` is its element type.
-
-    The options are those of `expected_gemm`: alpha, beta, activation, precision.
-    """
-    a, b = transposed(a, trans_a), transposed(b, trans_b)
-    with np.errstate(all="ignore"):
-        reference = expected_gemm(a, b, c, bias=bias, result=result, **options)
-        if a.dtype.name == "int8":
-            told = np.ones(reference.value.shape, bool)
-            return Wanted(reference.value, reference.bound, told)
-        return _with_limits(reference, a, b, c, bias, result, **options)
-
-
-def _with_limits(
-    reference, a, b, c, bias, result, *, alpha=1.0, beta=None, activation=None, precision=None
-):
-    value = reference.value
-    is_complex = a.dtype.name in COMPLEX_DTYPES
-    arithmetic, stored = arithmetic_of(a.dtype.name, precision), ml_dtypes.finfo(result)
+@np.errstate(all="ignore")
+def wanted_product(
+    a, b, c, bias, result, *, trans_a="N", trans_b="N", alpha=1.0, beta=None, activation=None,
+    precision=None,
+):  # fmt: skip
+    """The result of one product of arrays as they are stored; `result` is its element type."""
+    a, b = reference.transposed(a, trans_a), reference.transposed(b, trans_b)
+    options = {"bias": bias, "alpha": alpha, "beta": beta, "precision": precision, "result": result}
+    expected = reference.expected_gemm(a, b, c, activation=activation, **options)
+    value, bound = expected.value, expected.bound
+    if a.dtype.name == "int8":
+        return Wanted(value, bound, np.ones(value.shape, bool))
+    is_complex = a.dtype.name in reference.COMPLEX_DTYPES
+    arithmetic = reference.arithmetic_of(a.dtype.name, precision)
+    stored = ml_dtypes.finfo(result)
     nothing = np.zeros(value.shape)
     read = (
         *((a, b) if alpha else (a[:, :0], b[:0])),
@@ -100,7 +89,7 @@ def _with_limits(
     slope = 1.13 if activation else 1.0
     flushed = abs(alpha) * (rows + columns + 2 * depth) + products + addend
     flushed += sum(numbers) + 4
-    bound = reference.bound + 2 * slope * float(arithmetic.tiny) * flushed
+    bound = bound + 2 * slope * float(arithmetic.tiny) * flushed
 
     largest = 0.25 * float(arithmetic.max)
     fits = np.isfinite(whole) & (whole < largest) & (products < largest)
@@ -116,7 +105,7 @@ def _with_limits(
             infinite &= sums < largest
         if activation not in _KEEPS_INFINITIES:
             # What is NaN before the activation stays so.
-            before = expected_gemm(a, b, c, bias=bias, alpha=alpha, beta=beta, precision=precision)
+            before = reference.expected_gemm(a, b, c, **options)
             infinite &= np.isnan(before.value) & np.isnan(value)
         told = fits | (infinite & ~np.isfinite(value))
     # The name of a precision begins with what operands are rounded to.

@@ -20,10 +20,8 @@ def _drawn_values(rng, shape, dtype, sort, depth):
     """Elements of a sort; `depth` is how many products are summed."""
     if dtype in COMPLEX_DTYPES:
         part = {"complex64": "float32", "complex128": "float64"}[dtype]
-        values = np.empty(shape, dtype)
-        values.real = _drawn_values(rng, shape, part, sort, depth)
-        values.imag = _drawn_values(rng, shape, part, sort, depth)
-        return values
+        parts = _drawn_values(rng, (*shape, 2), part, sort, depth)
+        return parts.view(dtype)[..., 0]
     if sort == "integers":
         return rng.integers(-4, 5, shape).astype(dtype)
     if np.dtype(dtype).kind == "i":
@@ -32,22 +30,20 @@ def _drawn_values(rng, shape, dtype, sort, depth):
     values = rng.uniform(-1, 1, shape)
     if sort == "wide":
         reach = min(20, info.maxexp // 4)
-        values = values * 2.0 ** rng.integers(-reach, reach + 1, shape)
+        values *= 2.0 ** rng.integers(-reach, reach + 1, shape)
     elif sort == "large":
-        values = values * math.sqrt(float(info.max) / (8 * max(1, depth)))
+        values *= math.sqrt(float(info.max) / (8 * max(1, depth)))
     elif sort == "tiny":
-        values = values * math.sqrt(float(info.tiny)) * 2.0 ** rng.integers(-2, 12, shape)
-    with np.errstate(over="ignore"):
-        found = values.astype(dtype)
-    if sort == "special" and found.size:
+        values *= math.sqrt(float(info.tiny)) * 2.0 ** rng.integers(-2, 12, shape)
+    elif sort == "special" and values.size:
         extremes = [
             math.nan, math.inf, -math.inf, -0.0, 0.0, float(info.smallest_subnormal),
             float(info.tiny), -float(info.max), float(info.max), float(info.eps),
         ]  # fmt: skip
-        flat = found.reshape(-1)
-        for place in rng.integers(0, flat.size, rng.integers(0, 4)):
-            flat[place] = extremes[rng.integers(len(extremes))]
-    return found
+        for place in rng.integers(0, values.size, rng.integers(0, 4)):
+            values.flat[place] = rng.choice(extremes)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
 
 
 class _HostArray:

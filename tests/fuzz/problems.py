@@ -25,9 +25,8 @@ _PLAIN_TRANSFORM = {
     "matrix": "row", "dtype": "float32", "count": 1, "extent": 1,
 }  # fmt: skip
 _PLAIN_PRODUCT = {
-    "queue": [], "entry": "gemm", "buffers": 1, "activation": None, "bias": 0, "alpha": 1.0,
-    "beta": 1.0, "values": ("integers", "uniform"), "gaps": [0] * 4, "precision": None, "batch": 1,
-    "m": 1, "n": 1, "k": 1,
+    "queue": [], **PLAIN, "buffers": 1, "beta": 1.0, "values": ("integers", "uniform"),
+    "gaps": [0] * 4, "m": 1, "n": 1, "k": 1,
 }  # fmt: skip
 
 _LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")
@@ -124,16 +123,13 @@ def _drawn_transform(rng, device):
 
 def _simpler_products(case):
     """Cases simpler in one respect, those that leave most out first."""
-    plain = {name: PLAIN_LAYOUT for name in ("a", "b", "out", "c") if isinstance(case[name], dict)}
-    plain = _PLAIN_PRODUCT | plain
+    plain = dict(_PLAIN_PRODUCT)
     if case["config"] is not None:
+        yield case | {"config": None}
         cls = FAMILIES[case["config"]["path"]].config_class
         plain["config"] = {name: getattr(cls, name, 1) for name in case["config"] if name != "path"}
-        yield case | {"config": None}
-    if case["c"] is not None:
-        yield case | {"c": None, "beta": 0.0}
+    if isinstance(case["c"], dict):
+        yield case | {"c": None}
+        plain["c"] = PLAIN_LAYOUT
+    yield case | {"dtype": "float32", "result": "float32", "precision": None}
     yield from simpler(case, plain)
-    if case["dtype"] != "int8":
-        yield case | {"result": case["dtype"]}
-    if case["dtype"] == case["result"]:
-        yield case | {"dtype": "float32", "result": "float32", "precision": None}

@@ -156,14 +156,3 @@ def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=None, values
         "repeated": (0, k * k, k, 1),
     }[kind]
     return GuardedArray(queue, (count, k, k, k), dtype, strides, lead=lead, values=values)
-
-
-def poisoning_allocator(queue):
-    """An allocator whose memory is NaN throughout: padding that nobody zeroed shows."""
-
-    def allocate(size):
-        buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(size, 4))
-        cl.enqueue_copy(queue, buffer, np.full(max(size, 4), 0xFF, np.uint8))
-        return buffer
-
-    return allocate

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from unittest.mock import patch
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 import pyclgemm
@@ -12,13 +13,7 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
 from pyclgemm.mra.choice import TransformChoice
 from pyclgemm.mra.transform import build_transform, describe_transform
-from tests.support.buffers import (
-    ROW,
-    GuardedArray,
-    guarded_tensors,
-    guarded_vector,
-    poisoning_allocator,
-)
+from tests.support.buffers import ROW, GuardedArray, guarded_tensors, guarded_vector
 from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 
@@ -29,8 +24,8 @@ def stored_shape(trans, rows, columns):
 
 def check_gemm(
     queue, sizes, dtype="float32", *, a=ROW, b=ROW, out=ROW, c=None, in_place=False, bias=False,
-    seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart", order=None,
-    **options,
+    activation=None, seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart",
+    order=None, **options,
 ):  # fmt: skip
     """Multiply random matrices of these layouts and check result, surroundings and inputs.
 
@@ -40,7 +35,7 @@ def check_gemm(
     of the result, the addend and the bias, where it is not that of the operands. With a `batch` the
     operands are stacks, and `steps` says how the matrices of a, b, out and c follow one another;
     with an `order` they are given as sequences of these matrices. What remains of `options` goes
-    to `gemm` or `gemm_batched`; an `activation` is made an epilogue.
+    to `gemm` or `gemm_batched`.
     """
     skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
@@ -69,7 +64,11 @@ def check_gemm(
     if addend is None:
         options.pop("beta", None)  # rows of a table may lack an addend
     first = [one and one.initial for one in (left, right, addend)]
-    wanted = _given(options, offset) | {"result": own}
+    names = ("alpha", "beta", "trans_a", "trans_b", "precision")
+    wanted = {name: options[name] for name in names if name in options}
+    wanted |= {"result": own, "bias": offset and offset.initial, "activation": activation}
+    if bias or activation:
+        options["epilogue"] = pyclgemm.Epilogue(offset and offset.array, activation)
     operand = right.array
     if pack:
         facts = {"trans_b": options.pop("trans_b", False), "precision": options.get("precision")}
@@ -123,16 +122,6 @@ def check_batch(queue, count, sizes, dtype="float32", **options):
     check_gemm(queue, sizes, dtype, batch=count, **options)
 
 
-def _given(options, offset):
-    """What the reference is given of a call's options; an activation is made an epilogue."""
-    activation = options.pop("activation", None)
-    names = ("alpha", "beta", "trans_a", "trans_b", "precision")
-    wanted = {name: options[name] for name in names if name in options}
-    if offset or activation:
-        options["epilogue"] = pyclgemm.Epilogue(offset and offset.array, activation)
-    return wanted | {"bias": offset and offset.initial, "activation": activation}
-
-
 def raises(error, *parts):
     """The error, with each of `parts` somewhere in its message."""
     looks_ahead = "".join(f"(?=.*{re.escape(part)})" for part in parts)
@@ -141,10 +130,15 @@ def raises(error, *parts):
 
 def packed(queue, array, layout=None, **options):
     """`array` packed into memory that was full of NaN, in a layout of another device if given."""
+
+    def allocate(size):
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        return cl.Buffer(queue.context, flags, hostbuf=np.full(max(size, 4), 0xFF, np.uint8))
+
     with ExitStack() as stack:
         if layout is not None:
             stack.enter_context(patch("pyclgemm.api.dense.packed_layout", lambda *facts: layout))
-        return pyclgemm.pack(queue, array, allocator=poisoning_allocator(queue), **options)
+        return pyclgemm.pack(queue, array, allocator=allocate, **options)
 
 
 #: Rules that a valid configuration breaks on some devices, by their first words.

@@ -137,10 +137,9 @@ def build_folder():
 def _program(source):
     """The program that runs a kernel."""
     stem = build_folder() / f"kernel_{abs(hash(source)):x}"
-    kernel, main = stem.with_suffix(".cl"), stem.with_suffix(".c")
+    kernel = stem.with_suffix(".cl")
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
-    text = source.text.replace("aligned(64)", "aligned(32)")
-    kernel.write_text(f'#include "{_HERE / "host_built_ins.cl"}"\n#line 1\n{text}')
+    kernel.write_text(source.text.replace("aligned(64)", "aligned(32)"))
     types = ["void *" if argument.type else argument.kind for argument in source.arguments]
     arguments = [
         f"values[{i}]" if kind == "void *" else f"*({kind} *)values[{i}]"
@@ -152,11 +151,12 @@ def _program(source):
         "ARGUMENTS": ", ".join(arguments),
         "ARGUMENT_COUNT": len(types),
     }
-    lines = [f"#define {name} {value}" for name, value in defined.items()]
-    main.write_text("\n".join([*lines, f'#include "{_HERE / "host_program.c"}"\n']))
-    definitions = re.findall(r"-D *\S+", source.options)
-    _compile([*_OPENCL, *definitions, "-c", str(kernel), "-o", f"{stem}.o"])
-    _compile([str(main), f"{stem}.o", "-o", str(stem), "-lm", "-lpthread"])
+    definitions = [f"-D{name}={value}" for name, value in defined.items()]
+    built_ins = ["-include", str(_HERE / "host_built_ins.cl")]
+    options = re.findall(r"-D *\S+", source.options)
+    _compile([*_OPENCL, *built_ins, *options, "-c", str(kernel), "-o", f"{stem}.o"])
+    program = [str(_HERE / "host_program.c"), f"{stem}.o", "-o", str(stem)]
+    _compile([*definitions, *program, "-lm", "-lpthread"])
     return stem
 
 
