@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from ..codegen.element import ElementType
 from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
@@ -125,9 +124,9 @@ class Transform:
     dtype: str  # NumPy name of the element type
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of an element."""
-        return np.dtype(self.dtype).itemsize
+    def element(self) -> ElementType:
+        """Their elements."""
+        return ElementType(self.dtype, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def _by_units(transform: Transform, traits: DeviceTraits, reason: str) -> Transf
 
 
 def _fused(transform: Transform, traits: DeviceTraits) -> TransformChoice:
-    count, k, size = transform.tensors.count, transform.tensors.extent, transform.element_bytes
+    count, k, size = transform.tensors.count, transform.tensors.extent, transform.element.bytes
     if traits.vendor == "nvidia" and _unit(transform, traits) is not None:
         by_units = fused_unit_config(k, count, traits)
         if by_units is not None:
@@ -221,7 +220,7 @@ def _fused(transform: Transform, traits: DeviceTraits) -> TransformChoice:
 def _check_kronecker(transform: Transform, traits: DeviceTraits) -> None:
     k = transform.tensors.extent
     rows = k**3
-    wanted = rows**2 * transform.element_bytes
+    wanted = rows**2 * transform.element.bytes
     if wanted > traits.max_allocation_bytes:
         raise UnsupportedError(
             f"level is 'L6' and K is {k}: its matrix of {rows} x {rows} elements "

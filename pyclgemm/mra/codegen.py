@@ -7,37 +7,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..codegen.config import VECTOR_BYTES
-from ..codegen.element import ElementType
 from ..codegen.kernel import multiply_add
-from ..codegen.launch import (
-    Buffer,
-    Known,
-    Launch,
-    LaunchArgument,
-    Offset,
-    Scalar,
-    Schedule,
-    arguments_of_matrix,
-)
-from ..codegen.source import Argument, KernelSource, plus, render
+from ..codegen.launch import Buffer, Known, Launch, Offset, Scalar, Schedule, arguments_of_matrix
+from ..codegen.source import Argument, KernelSource, matrix_arguments, plus, render
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
+from ..problem.problem import MatrixLayout
 from ..problem.product import Product
+from . import fused
 from .choice import MOST_EXTENT, TensorStack, Transform, TransformChoice, contiguous_stack
-from .fused import (
-    NVIDIA_LANES,
-    FusedConfig,
-    FusedUnitConfig,
-    fused_violations,
-    held_tensor,
-    matrix_row,
-    unit_tiles,
-)
 
 #: Work-items of a work-group in the kernels without local copies of tensors.
 ITEMS = 128
@@ -48,6 +30,9 @@ UNIT_TILES = 4
 
 #: Depths that are unrolled: all of them might fill the instruction cache.
 _UNROLL = 4
+
+#: How kernels read the matrix.
+_STRIDED = MatrixLayout("strided")
 
 #: Workspaces.
 _BETWEEN = "transform3d_tensors"
@@ -86,47 +71,51 @@ def generate_fused(
     transform: Transform, choice: TransformChoice, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that contracts all three dimensions; `ConfigError` if it cannot run."""
-    config = choice.config
+    config, element = choice.config, transform.element
+    tensors, out = transform.tensors, transform.out
+    k, size = tensors.extent, element.bytes
     assert config is not None
-    k, size = transform.tensors.extent, transform.element_bytes
-    if broken := fused_violations(k, size, config, traits):
+    if broken := fused.fused_violations(k, size, config, traits):
         raise ConfigError(f"{config}, for K = {k}: " + "; ".join(broken))
-    if isinstance(config, FusedUnitConfig):
+    if isinstance(config, fused.FusedUnitConfig):
         even = k % 2 == 0
         return _source(
-            "fused_unit", transform, traits, NVIDIA_LANES * config.SUBGROUPS, config=config,
-            unit=choice.unit, tiles=unit_tiles(k, config),
-            is_contiguous=transform.out.is_contiguous,
-            pairs=(even, even and transform.out.has_rows and transform.out.alignment >= 2),
+            "fused_unit", transform, traits, fused.NVIDIA_LANES * config.SUBGROUPS, config=config,
+            unit=choice.unit, tiles=fused.unit_tiles(k, config), is_contiguous=out.is_contiguous,
+            pairs=(even, even and out.has_rows and out.alignment >= 2),
         )  # fmt: skip
-    assert isinstance(config, FusedConfig)
-    is_gpu = config.ITEMS > 1
-    element, width = _element(transform), config.VW
-    held = held_tensor(k, size, config)
+    is_gpu, width = config.ITEMS > 1, config.VW
+    held = fused.held_tensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
     matrix_width = VECTOR_BYTES // size if is_gpu else 1
+
+    # Vectors along the third dimension. On a CPU they may overlap, so that not all are aligned.
+    def load(pointer: str) -> str:
+        if tensors.has_rows or width == 1:
+            return element.load(pointer, width, aligned=is_gpu and tensors.alignment >= width)
+        entries = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
+        return f"(vector)({', '.join(entries)})"
+
+    def store(value: str, pointer: str) -> str:
+        if out.has_rows or width == 1:
+            return element.store(value, pointer, width, aligned=is_gpu and out.alignment >= width)
+        return "\n".join(
+            f"({pointer})[OUT_AT(0, 0, {i})] = {value}{element.lane(i, width)};"
+            for i in range(width)
+        )
+
     return _source(
         "fused", transform, traits, config.ITEMS, config=config, held=held, element=element,
-        matrix_row=matrix_row(k, size, config), last_vector=k - width, aligned=is_gpu,
+        matrix_row=fused.matrix_row(k, size, config), last_vector=k - width, aligned=is_gpu,
         matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
-        unroll=_UNROLL if is_gpu else 1,
-        load=_load(transform, config), store=_store(transform, config),
+        unroll=_UNROLL if is_gpu else 1, load=load, store=store,
         load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
         store_local=functools.partial(
             element.store, width=width, aligned=is_gpu, space="__local"
         ),
     )  # fmt: skip
-
-
-def _element(transform: Transform) -> ElementType:
-    return ElementType(transform.dtype, transform.dtype)
-
-
-def _matrix_arguments(real: str) -> list[Argument]:
-    numbers = ("matrix_offset", "matrix_row_stride", "matrix_column_stride")
-    return [Argument("matrix", "input", real), *(Argument(number, "long") for number in numbers)]
 
 
 def _tensor_arguments(name: str, kind: str, stack: TensorStack, real: str) -> list[Argument]:
@@ -156,23 +145,23 @@ def _source(
 ) -> KernelSource:
     """Fill a template, for a kernel of the usual arguments and `extra` ones, or of others."""
     kernel_name = f"transform3d_{name}"
-    k, real = transform.tensors.extent, _element(transform).real
+    k, real = transform.tensors.extent, transform.element.real
     arguments = arguments or (
         Argument("count", "long"),
         *extra,
         *_tensor_arguments("tensors", "input", transform.tensors, real),
-        *_matrix_arguments(real),
+        *matrix_arguments("matrix", _STRIDED, "input", real),
         *_tensor_arguments("out", "output", transform.out, real),
     )
     stacks = {"tensors": transform.tensors, "out": transform.out}
     offsets = {name: _offsets(name, stack) for name, stack in stacks.items()}
     text = render(
         f"mra/{template or name}.cl.mako",
+        arguments,
         kernel_name=kernel_name,
         real=real,
         extent=k,
         items=items,
-        arguments=arguments,
         plus=plus,
         multiply_add_of=multiply_add(transform.dtype, traits),
         starts={name: start for name, (start, _) in offsets.items()},
@@ -181,34 +170,6 @@ def _source(
     )
     header = f"// K = {k}, {transform.dtype}.\n\n"
     return KernelSource(kernel_name, header + text, arguments, (items,))
-
-
-def _load(transform: Transform, config: FusedConfig) -> Any:
-    """A function that writes the load of a vector along the third dimension, by its pointer."""
-    element, width, stack = _element(transform), config.VW, transform.tensors
-    if stack.has_rows or width == 1:
-        return functools.partial(element.load, width=width, aligned=_aligned(stack, config))
-
-    def gather(pointer: str) -> str:
-        elements = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
-        return f"(vector)({', '.join(elements)})"
-
-    return gather
-
-
-def _store(transform: Transform, config: FusedConfig) -> Any:
-    """A function that writes the store of such a vector, by its value and pointer."""
-    element, width, stack = _element(transform), config.VW, transform.out
-    if stack.has_rows or width == 1:
-        return functools.partial(element.store, width=width, aligned=_aligned(stack, config))
-    return lambda value, pointer: "\n".join(
-        f"({pointer})[OUT_AT(0, 0, {i})] = {value}{element.lane(i, width)};" for i in range(width)
-    )
-
-
-def _aligned(stack: TensorStack, config: FusedConfig) -> bool:
-    """Whether all vectors start at multiples of their width, which on a CPU may overlap."""
-    return config.ITEMS > 1 and stack.alignment >= config.VW
 
 
 def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceTraits) -> Schedule:
@@ -229,7 +190,7 @@ def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceT
         _launch(*_contraction(step, choice, traits), step, read, written)
         for step, read, written in steps
     ]
-    return Schedule(tuple(launches), {_BETWEEN: count * k**3 * transform.element_bytes})
+    return Schedule(tuple(launches), {_BETWEEN: count * k**3 * transform.element.bytes})
 
 
 def _launch(
@@ -254,32 +215,27 @@ def make_kronecker_schedule(
     transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
 ) -> Schedule:
     """The launches by L6: they form the Kronecker product, then multiply by it (`product`)."""
-    size = transform.tensors.extent**6
-    real = _element(transform).real
-    arguments = (*_matrix_arguments(real), Argument("kronecker", "output", real))
+    size, element = transform.tensors.extent**6, transform.element
+    matrix = matrix_arguments("matrix", _STRIDED, "input", element.real)
     form = Launch.of(
-        _source("kronecker", transform, traits, ITEMS, arguments=arguments),
+        _source(
+            "kronecker", transform, traits, ITEMS,
+            arguments=(*matrix, Argument("kronecker", "output", element.real)),
+        ),
         (math.ceil(size / ITEMS),),
         arguments_of_matrix("matrix", "matrix", transform.matrix)
         | {"kronecker": Buffer(_KRONECKER)},
-    )
-    roles = {"a": "tensors", "b": _KRONECKER}
-    if product.swapped:
-        roles = {"a": _KRONECKER, "b": "tensors"}
+    )  # fmt: skip
+    tensors, kronecker = ("b", "a") if product.swapped else ("a", "b")
+    given: dict[Any, Any] = {
+        Scalar("alpha"): Known(1.0),
+        Buffer(tensors): Buffer("tensors"),
+        Offset(tensors): Offset("tensors"),
+        Buffer(kronecker): Buffer(_KRONECKER),
+        Offset(kronecker): Known(0),
+    }
     multiply = (
-        replace(one, arguments=tuple(_for_tensors(argument, roles) for argument in one.arguments))
+        replace(one, arguments=tuple(given.get(argument, argument) for argument in one.arguments))
         for one in gemm.launches
     )
-    workspaces = {**gemm.workspaces, _KRONECKER: size * transform.element_bytes}
-    return Schedule((form, *multiply), workspaces)
-
-
-def _for_tensors(argument: LaunchArgument, roles: Mapping[str, str]) -> LaunchArgument:
-    """An argument of a product as that of a transform: alpha is 1, operands have other roles."""
-    if argument == Scalar("alpha"):
-        return Known(1.0)
-    if isinstance(argument, Buffer | Offset) and argument.role in roles:
-        role = roles[argument.role]
-        is_offset = isinstance(argument, Offset)
-        return Known(0) if is_offset and role == _KRONECKER else replace(argument, role=role)
-    return argument
+    return Schedule((form, *multiply), {**gemm.workspaces, _KRONECKER: size * element.bytes})

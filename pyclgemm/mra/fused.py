@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.matrix_units import sub_group_lanes
@@ -37,6 +37,11 @@ class FusedConfig:
     ITEMS: int  # work-items of a work-group
     ROWS: int  # rows that a work-item contracts at a time, with one read of the matrix
 
+    bounds: ClassVar[dict[str, Allowed]] = {
+        "VW": VECTOR_WIDTHS, "TENSORS": up_to(1024), "PARTS": up_to(1024), "ITEMS": up_to(2**14),
+        "ROWS": up_to(32),
+    }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class FusedUnitConfig:
@@ -50,15 +55,11 @@ class FusedUnitConfig:
     SLICES: int  # slices of a tensor that a sub-group loads before it multiplies
     STAGES: int = 1  # 2: the next slices are loaded before the current ones are multiplied
 
+    bounds: ClassVar[dict[str, Allowed]] = {
+        "UNIT_M": (8, 16), "UNIT_K": (4, 8, 16), "TENSORS": up_to(1024), "PARTS": up_to(1024),
+        "SUBGROUPS": up_to(64), "SLICES": up_to(16), "STAGES": (1, 2),
+    }  # fmt: skip
 
-FUSED_BOUNDS: dict[str, Allowed] = {
-    "VW": VECTOR_WIDTHS, "TENSORS": up_to(1024), "PARTS": up_to(1024), "ITEMS": up_to(2**14),
-    "ROWS": up_to(32),
-}  # fmt: skip
-UNIT_BOUNDS: dict[str, Allowed] = {
-    "UNIT_M": (8, 16), "UNIT_K": (4, 8, 16), "TENSORS": up_to(1024), "PARTS": up_to(1024),
-    "SUBGROUPS": up_to(64), "SLICES": up_to(16), "STAGES": (1, 2),
-}  # fmt: skip
 
 AnyFused = FusedConfig | FusedUnitConfig
 _Fused = TypeVar("_Fused", FusedConfig, FusedUnitConfig)
@@ -150,49 +151,44 @@ def fused_violations(
     extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits
 ) -> list[str]:
     """Every constraint that a configuration breaks; if one is a bound, only the bounds."""
-    is_unit = isinstance(config, FusedUnitConfig)
-    if wild := out_of_bounds(vars(config), UNIT_BOUNDS if is_unit else FUSED_BOUNDS):
+    if wild := out_of_bounds(vars(config), config.bounds):
         return wild
-    broken = []
-    if config.TENSORS > 1 and config.PARTS > 1:
-        broken.append(
-            f"TENSORS is {config.TENSORS} and PARTS is {config.PARTS}: one of them must be 1"
-        )
     items = config.ITEMS if isinstance(config, FusedConfig) else NVIDIA_LANES * config.SUBGROUPS
-    if items > traits.max_work_group_size:
-        broken.append(
-            f"a work-group has {items} work-items, and the device allows "
-            f"{traits.max_work_group_size}"
-        )
+    most_items, most_bytes = traits.max_work_group_size, traits.local_memory_bytes
+    used = local_bytes(extent, element_bytes, config)
+    conditions = [
+        (
+            1 in (config.TENSORS, config.PARTS),
+            f"TENSORS is {config.TENSORS} and PARTS is {config.PARTS}: one of them must be 1",
+        ),
+        (
+            items <= most_items,
+            f"a work-group has {items} work-items, and the device allows {most_items}",
+        ),
+        (
+            used <= most_bytes,
+            f"a work-group takes {used} bytes of local memory, and the device has {most_bytes}",
+        ),
+    ]
     if isinstance(config, FusedConfig):
-        broken += _vector_violations(extent, element_bytes, config)
-    if not broken:
-        used = local_bytes(extent, element_bytes, config)
-        if used > traits.local_memory_bytes:
-            broken.append(
-                f"a work-group takes {used} bytes of local memory, and the device has "
-                f"{traits.local_memory_bytes}"
-            )
-    return broken
-
-
-def _vector_violations(extent: int, element_bytes: int, config: FusedConfig) -> list[str]:
-    width, rows = config.VW, math.ceil(extent / config.PARTS)
-    vector_bytes = width * element_bytes
-    broken = []
-    if width > extent:
-        broken.append(f"VW is {width}, more than K = {extent}")
-    # On CPUs, where a work-group is one work-item, vectors may have any address and overlap.
-    if config.ITEMS > 1 and extent % width:
-        broken.append(f"VW must divide K: VW is {width}, K is {extent}")
-    if config.ITEMS > 1 and vector_bytes > VECTOR_BYTES:
-        broken.append(f"a vector has {vector_bytes} bytes, more than {VECTOR_BYTES}")
-    if extent * rows % config.ROWS:
-        broken.append(
-            f"ROWS must divide K * {rows}, the rows of a tensor that a work-group has: "
-            f"ROWS is {config.ROWS}, K is {extent}"
-        )
-    return broken
+        width, rows = config.VW, math.ceil(extent / config.PARTS)
+        size = width * element_bytes
+        # On CPUs, where a work-group is one work-item, vectors may have any address and overlap.
+        on_cpu = items == 1
+        conditions += [
+            (width <= extent, f"VW is {width}, more than K = {extent}"),
+            (on_cpu or extent % width == 0, f"VW must divide K: VW is {width}, K is {extent}"),
+            (
+                on_cpu or size <= VECTOR_BYTES,
+                f"a vector has {size} bytes, more than {VECTOR_BYTES}",
+            ),
+            (
+                extent * rows % config.ROWS == 0,
+                f"ROWS must divide K * {rows}, the rows of a tensor that a work-group has: "
+                f"ROWS is {config.ROWS}, K is {extent}",
+            ),
+        ]
+    return [broken for holds, broken in conditions if not holds]
 
 
 def fused_config(

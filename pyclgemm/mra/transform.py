@@ -24,13 +24,15 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..api.plan import ArraySignature
-from ..api.prepare import Call, choose, describe_product, facts_of
+from ..api.prepare import choose, facts_of
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import DtypeError, ShapeError
 from ..families.registry import make_schedule as make_gemm_schedule
 from ..families.registry import oriented
-from ..problem.matrix import MAX_ALIGNMENT, matrix_of
+from ..problem.matrix import MAX_ALIGNMENT, Matrix, matrix_of
+from ..problem.precision import resolve_precision
+from ..problem.product import make_product
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import check_array, check_queue, new_array, through_device
@@ -200,13 +202,14 @@ def _kronecker_schedule(
     queue: cl.CommandQueue, transform: Transform, traits: DeviceTraits
 ) -> Schedule:
     """The launches by L6: one product with the Kronecker product of the matrices."""
-    size = transform.tensors.extent**3
-    kronecker = TensorStack(size, transform.tensors.extent, transform.tensors.strides)
-    tensors, matrix, out = (
-        _as_rows(stack, np.dtype(transform.dtype))
-        for stack in (transform.tensors, kronecker, transform.out)
+    size, tensors, out = transform.tensors.extent**3, transform.tensors, transform.out
+    # Contiguous tensors are the rows of a matrix.
+    a, b, result = (
+        Matrix(rows, size, size, 1, offset)
+        for rows, offset in ((tensors.count, tensors.offset), (size, 0), (out.count, out.offset))
     )
-    product = describe_product(Call(tensors, matrix, out=out))
+    precision = resolve_precision(None, transform.dtype)
+    product = make_product(a, b, result, None, dtype=transform.dtype, precision=precision)
     product, gemm_choice = choose(queue, product, None)
     product = oriented(product, gemm_choice.config, traits)
     gemm = make_gemm_schedule(product, gemm_choice.config, traits)
@@ -218,12 +221,6 @@ def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
     if choice.technique == "kronecker":  # of tensors, which are the rows of a matrix
         return math.gcd(MAX_ALIGNMENT, stack.offset, stack.strides[0])
     return stack.alignment
-
-
-def _as_rows(stack: TensorStack, dtype: np.dtype[Any]) -> View:
-    """Contiguous tensors, each as a row of a matrix."""
-    shape, size = (stack.count, stack.extent**3), dtype.itemsize
-    return View(shape, (shape[1] * size, size), dtype, stack.offset * size)
 
 
 def transform3d(

@@ -35,7 +35,7 @@ FUSED = {
     "fused_unit": fused.FusedUnitConfig(8, 4, 1, 1, 8, 1),
 }
 BOUNDS = {name: family.bounds for name, family in FAMILIES.items()}
-BOUNDS |= {"fused": fused.FUSED_BOUNDS, "fused_unit": fused.UNIT_BOUNDS}
+BOUNDS |= {name: config.bounds for name, config in FUSED.items()}
 ARCHITECTURES = [typical_traits(name) for name in ("sm_90", "gfx1100", "x86-64-v4", "intel_gpu")]
 H100 = ARCHITECTURES[0]
 SCHEMA = json.loads((resource_folder("databases") / "schema.json").read_text())
