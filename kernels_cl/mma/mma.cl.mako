@@ -40,7 +40,7 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 % endfor
 % if collected:
 #define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
-#define ROW_VECTORS (SUBGROUP_N / ${collected.width})  // of 16 bytes in a row of a sub-group's results
+#define ROW_VECTORS ${"SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})"}  // of ${collected.width} in a row of a sub-group's results
 % endif
 % if joined:
 #define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory

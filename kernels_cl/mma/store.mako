@@ -116,28 +116,29 @@
 asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
 </%def>
 
-## A vector is 16 bytes of a row of `matrix`; where rows end within one, it goes by elements.
+## Vectors are parts of rows of `matrix`; where rows end within one, it goes by elements. A sub-group
+## takes neighbours, of one row where that is as long.
 <%def name="each_vector(matrix, copy)" filter="trim">
 <%
     space = "const __global" if matrix == "c" else "__global"
-    bits = collected.bits
+    bits, vector = collected.bits, collected.vector
 %>
-        #pragma unroll
+        #pragma unroll${" 8" if collected.width * wide.stored_bytes < 16 else ""}
         for (int v = 0; v < ${unit.m} * ROW_VECTORS / ${unit.lanes}; ++v) {
             const int number = v * ${unit.lanes} + lane;
             const int fragment_row = number / ROW_VECTORS;
-            const int fragment_column = number % ROW_VECTORS * ${collected.width};
+            const int fragment_column = number % ROW_VECTORS${f" * {collected.width}" if collected.width > 1 else ""};
             const extent row = first_row + fragment_row;
             const extent column = first_column + fragment_column;
             __local ${bits} *here = (__local ${bits} *)collected + fragment_row * COLLECTED_PITCH + fragment_column;
             ${space} ${bits} *there = (${space} ${bits} *)${matrix} + ${matrix.upper()}_AT(row, column);
             % if collected.edges == "vectors":
             if (row < m && column < n) {
-                ${copy("*(__local uint4 *)here", f"*({space} uint4 *)there")}
+                ${copy(f"*(__local {vector} *)here", f"*({space} {vector} *)there")}
             }
             % else:
             if (row < m && column + ${collected.width} <= n) {
-                ${copy("*(__local uint4 *)here", f"*({space} uint4 *)there")}
+                ${copy(f"*(__local {vector} *)here", f"*({space} {vector} *)there")}
             } else if (row < m) {
                 #pragma unroll 1
                 for (int one = 0; one < n - column; ++one) {

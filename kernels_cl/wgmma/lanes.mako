@@ -25,7 +25,7 @@ static inline void arrive_when_copied(const uint barrier)
             // ${copies.vectors.across} vectors make up a row, and change places every 128 bytes.
             const int ${copies.name}_row = item / ${copies.vectors.across};
             const int ${copies.name}_element = item % ${copies.vectors.across} * ${copies.vectors.width};
-            const uint ${copies.name}_offset_in_slab = ${copies.vectors.offset("item")};
+            const uint ${copies.name}_offset_in_slab = ${copies.vectors.offset(f"{copies.name}_row", "item")};
             % endfor
 </%def>
 

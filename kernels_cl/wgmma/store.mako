@@ -74,7 +74,7 @@
                     await(full + 8 * stage, parity);
                     % endif
                     // The boxes of the chunk before have been read.
-                    % if tiles.TMA:
+                    % if not results.parts:
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
                     }
@@ -85,11 +85,11 @@
                         const int strip = chunk * ${staging.chunk_strips} + strip_in_chunk;
                         ${collect_strip()}
                     }
-                    % if tiles.TMA:
+                    % if not results.parts:
                     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
                     % endif
                     asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
-                    % if tiles.TMA:
+                    % if not results.parts:
                     if (thread == 0) {
                         #pragma unroll
                         for (int box = 0; box < ${staging.boxes}; ++box) {
@@ -98,7 +98,7 @@
                         asm volatile("cp.async.bulk.commit_group;" : : : "memory");
                     }
                     % else:
-                    ${store_vectors()}
+                    ${store_parts()}
                     % endif
                     % if boxed:
                     ${leave_boxes(number, turns)}
@@ -106,25 +106,25 @@
                 }
 </%def>
 
-## Each lane copies 16-byte vectors out of the boxes; all of a result's row are stored side by side.
-<%def name="store_vectors()" filter="trim">
+## The lanes copy the boxes, each a part of a row at a time; neighbours take neighbours.
+<%def name="store_parts()" filter="trim">
 <%
-    vectors = staging.vectors
+    parts = results.parts
     boxes_bytes = staging.boxes * staging.map.bytes
 %>
-                    // ${vectors.across} vectors make up a row, and change places every 128 bytes.
+                    // ${parts.across} parts make up a row; its 16-byte vectors change places every 128 bytes.
                     const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
-                    const __local uchar *own_vectors = own_boxes + ${vectors.offset("thread")};
-                    #pragma unroll
-                    for (int i = 0; i < ${staging.boxes * vectors.per_box}; ++i) {
-                        const int box_row = i % ${vectors.per_box} * ${vectors.rows} + thread / ${vectors.across};
+                    #pragma unroll${" 8" if parts.bytes < 16 else ""}
+                    for (int i = 0; i < ${staging.boxes * parts.per_box}; ++i) {
+                        const int box_row = i % ${parts.per_box} * ${parts.rows} + thread / ${parts.across};
+                        const __local uchar *box = own_boxes + i / ${parts.per_box} * ${staging.map.bytes};
                         const extent row = first_row + box_row;
-                        const int box = chunk * ${staging.boxes} + i / ${vectors.per_box};
-                        const extent first_column = b_tile + box * ${staging.map.elements};
-                        const extent column = first_column + thread % ${vectors.across} * ${vectors.width};
+                        const extent first_column = b_tile
+                            + (chunk * ${staging.boxes} + i / ${parts.per_box}) * ${staging.map.elements};
+                        const extent column = first_column + thread % ${parts.across}${f" * {parts.width}" if parts.width > 1 else ""};
                         if (row < m && column < n) {
-                            const __local uint4 *results = (const __local uint4 *)(own_vectors + i * ${vectors.step});
-                            *(__global uint4 *)(out + OUT_AT(row, column)) = *results;
+                            *(__global ${parts.type} *)(out + OUT_AT(row, column)) =
+                                *(const __local ${parts.type} *)(box + ${parts.offset("box_row", "thread")});
                         }
                     }
 </%def>

@@ -21,7 +21,7 @@
 <%namespace name="warpgroup_unit" file="/wgmma/unit.mako"/>
 <%
     maps_of = [(slab.map, slab.name, slab.inner, slab.outer, slab.pitch) for slab in operands]
-    out_mapped = staging and tiles.TMA
+    out_mapped = staging and not results.parts
     if out_mapped:
         across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
         maps_of.append((staging.map, "out", across, down, pitch))
@@ -61,7 +61,7 @@ ${prelude.address("whole_b", whole[1])}
 ${tensor_copy.barriers(counts_bytes=tiles.TMA)}
 
 % if tiles.TMA:
-${tensor_copy.copies(bool(staging))}
+${tensor_copy.copies(out_mapped)}
 % else:
 ${lane_copies.functions()}
 % endif
@@ -153,9 +153,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="each_map()" filter="trim">
-<% count = f"2 * (STAGES + 1) + {tiles.CONSUMERS}" if staging else "2 * (STAGES + 1)" %>
+<% count = f"2 * (STAGES + 1) + {tiles.CONSUMERS}" if out_mapped else "2 * (STAGES + 1)" %>
     for (int number = item / 32; number < ${count}; number += ${work_items // 32}) {
-        % if staging:
+        % if out_mapped:
         const int which = number >= 2 * (STAGES + 1) ? 2 : number % 2;
         % else:
         const int which = number % 2;

@@ -22,7 +22,7 @@ _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "i
 _DIGITS = "0123456789abcdef"
 
 #: C types of as many bytes, whatever they mean.
-WORDS = {4: "uint", 8: "uint2", 16: "uint4"}
+WORDS = {2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 
 #: Where elements lie.
 Space = Literal["__global", "__local", "__private"]

@@ -352,21 +352,26 @@ def test_what_is_packed(config, traits, kind, sizes, layout, packed):
 
 
 @pytest.mark.parametrize(
-    ("options", "pieces_of"),
+    ("options", "stored", "matrices"),
     [
-        ({"dtype": "float16"}, ("out",)),
-        ({"dtype": "float16", "reads_c": True}, ("c", "out")),
-        ({"dtype": "float16", "n": 36}, ()),  # rows do not begin at 16 bytes
-        ({"dtype": "int8", "n": 36}, ("out",)),
-        ({"precision": "BF16_BF16_F32_X3"}, ("out",)),
-        ({"dtype": "float64"}, ()),  # two neighbours are 16 bytes
+        ({"dtype": "float16"}, "uint4", ("out",)),
+        ({"dtype": "float16", "reads_c": True}, "uint4", ("c", "out")),
+        # Rows begin at 8, 4 and 2 bytes.
+        ({"dtype": "float16", "n": 36}, "uint2", ("out",)),
+        ({"dtype": "float16", "n": 38, "reads_c": True}, "uint", ("c", "out")),
+        ({"dtype": "float16", "n": 37}, "ushort", ("out",)),
+        ({"dtype": "int8", "n": 36}, "uint4", ("out",)),
+        ({"precision": "BF16_BF16_F32_X3"}, "uint4", ("out",)),
+        ({"dtype": "float64"}, "", ()),  # two neighbours are 16 bytes
+        ({"dtype": "float64", "n": 37}, "uint2", ("out",)),
     ],
 )
-def test_results_leave_in_pieces_of_16_bytes(options, pieces_of):
+def test_results_are_stored_in_the_largest_vectors_that_rows_allow(options, stored, matrices):
     product = product_of(**{"m": 64, "n": 64, "k": 64, **options})
     *_, source = kernel_sources(product, DEEP, H100)
-    there = tuple(re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text))
-    assert there == pieces_of
+    there = re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text)
+    assert tuple(there) == matrices
+    assert set(re.findall(r"\*\(__global (\w+) \*\)there = ", source.text)) == {stored} - {""}
 
 
 def test_results_that_slabs_leave_no_room_for_are_stored_directly():

@@ -60,16 +60,13 @@ def element_products(problem: GemmProblem) -> ElementProducts:
     return ElementProducts(numbers, numbers, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
 
 
-#: C types of a result's bits.
-_BITS = {2: "ushort", 4: "uint"}
-
-
 @dataclass(frozen=True)
 class CollectedResults:
-    """How a sub-group collects results in local memory, to store 16-byte vectors of rows."""
+    """How a sub-group collects results in local memory, to store whole rows in vectors."""
 
     slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
     bits: str  # C type of as many bytes as a result
+    vector: str  # C type of those of a vector: 16, or as many as the rows' addresses allow
     width: int  # results in a vector
     padding: int  # results between rows
     edges: Literal["vectors", "elements"]  # rows may end between two vectors, or within one
@@ -84,27 +81,28 @@ def collected_results(
     slabs: tuple[MatrixSlab, MatrixSlab],
 ) -> CollectedResults | None:
     """Choose whether results are collected before they are stored; None where they are not."""
-    # They are where NVIDIA's units leave a lane less than a vector of a row, the result lies in
-    # vectors, and slabs have room for it. Sums of slices are in local memory anyway.
+    # They are where NVIDIA's units leave a lane less than 16 bytes that it can store at once, and
+    # slabs have room for them. Sums of slices are in local memory anyway.
     size = result.stored_bytes
-    if unit.spelling != "ptx" or unit.result.width * size >= VECTOR_BYTES or config.SLICES > 1:
+    if unit.spelling != "ptx" or config.SLICES > 1 or problem.out.order != "row":
         return None
-    if problem.out.order != "row" or not problem.out.in_pieces(VECTOR_BYTES, size):
+    width = min(VECTOR_BYTES // size, problem.out.alignment)
+    if min(unit.result.width, width) * size >= VECTOR_BYTES:
         return None
     columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
     needed = config.SUBGROUPS_M * unit.m * columns * size
     larger = max(slabs, key=lambda slab: slab.bytes)
     if needed > config.STAGES * larger.bytes:
         return None
-    width = VECTOR_BYTES // size
     c = problem.c
     return CollectedResults(
         slab=larger.name,
-        bits=_BITS[size],
+        bits=WORDS[size],
+        vector=WORDS[width * size],
         width=width,
         padding=RESULT_PADDING,
         edges="elements" if problem.n % width else "vectors",
-        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(VECTOR_BYTES, size),
+        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(width * size, size),
     )
 
 

@@ -220,10 +220,8 @@ class MatrixFamily(Family[MatrixConfig]):
 def _stored(costs: Costs, out: MatrixLayout, config: MatrixConfig) -> float:
     """Seconds of storing a tile: by vectors that were collected, else out of fragments."""
     entries = config.MWG * config.NWG
-    vector = max(1, VECTOR_BYTES // costs.result)
-    if out.order == "row" and out.alignment >= vector:
-        columns = config.NWG if config.SLICES > 1 else config.NWG // config.SUBGROUPS_N
-        return costs.store(entries, out, columns // vector, vector)
     if out.order == "row":
-        return costs.store(entries, out, FRAGMENT_LANES, 1, step=2)
+        width = min(max(1, VECTOR_BYTES // costs.result), out.alignment)
+        columns = config.NWG if config.SLICES > 1 else config.NWG // config.SUBGROUPS_N
+        return costs.store(entries, out, columns // width, width)
     return costs.store(entries, out, SUB_GROUP // FRAGMENT_LANES, 1)

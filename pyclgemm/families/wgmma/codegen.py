@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ...codegen.config import VECTOR_BYTES, Config
-from ...codegen.element import ElementType, stored_bytes
+from ...codegen.element import WORDS, ElementType, stored_bytes
 from ...codegen.kernel import GemmParts
 from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import Argument, KernelSource, times
@@ -20,9 +20,9 @@ from ...problem.problem import OPERANDS, GemmProblem, OperandName, Order
 from .unit import (
     FRAGMENT_ROWS,
     MAP_ALIGNMENT,
+    MAP_WORDS,
     ROW_BYTES,
     WARPGROUP,
-    WORDS,
     TensorMap,
     WgmmaUnit,
     boxes_across,
@@ -109,28 +109,35 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
     return {name: form for name in OPERANDS if not is_copied(name)}
 
 
-# Where lanes copy slabs and results by 16-byte vectors, these lie in local memory as TMA would have
-# written them: in rows of one span of the swizzle, whose vectors change places from row to row (PTX
-# ISA, "Shared Memory Matrix Layout").
+# Where lanes copy slabs and results, these lie in local memory as TMA would have written them: in
+# rows of one span of the swizzle, whose 16-byte vectors change places from row to row (PTX ISA,
+# "Shared Memory Matrix Layout").
 
 
 @dataclass
-class BoxVectors:
-    """The 16-byte vectors of a box in local memory, dealt out to the lanes of a warpgroup."""
+class BoxParts:
+    """The rows of a box in local memory in equal parts, dealt out to the lanes of a warpgroup."""
 
     box: TensorMap  # its rows lie one behind the other
+    bytes: int = VECTOR_BYTES  # of a part; fewer where the rows of a matrix allow no more
 
     def __post_init__(self) -> None:
-        self.across = self.box.row_bytes // VECTOR_BYTES  # vectors of a row; a power of two
-        self.width = VECTOR_BYTES // self.box.element_bytes  # elements of a vector
-        self.rows = WARPGROUP // self.across  # rows whose vectors all lanes together copy at once
-        self.per_box = self.box.rows // self.rows  # vectors of a lane in a box
-        # Bytes in local memory from one of them to the next: whole periods of the swizzle.
-        self.step = WARPGROUP * VECTOR_BYTES
+        self.type = WORDS[self.bytes]  # C type of as many bytes
+        self.across = self.box.row_bytes // self.bytes  # parts of a row; a power of two
+        self.width = self.bytes // self.box.element_bytes  # elements of a part
+        self.rows = WARPGROUP // self.across  # rows whose parts all lanes together copy at once
+        self.per_box = self.box.rows // self.rows  # parts of a lane in a box
+        # Bytes in local memory from one of them to the next.
+        self.step = WARPGROUP * self.bytes
 
-    def offset(self, lane: str) -> str:
-        """Bytes before a lane's first vector, in C: vectors of a row change places every 128."""
-        return f"{VECTOR_BYTES} * ({lane} ^ ({lane} / 8 & {self.across - 1}))"
+    def offset(self, row: str, lane: str) -> str:
+        """Bytes before a lane's part of a row, in C: vectors of a row change places every 128."""
+        length = self.box.row_bytes
+        vectors, per_vector, rows_alike = length // 16, 16 // self.bytes, ROW_BYTES // length
+        vector = f"{lane} % {self.across}" + (f" / {per_vector}" if per_vector > 1 else "")
+        change = row + (f" / {rows_alike}" if rows_alike > 1 else "")
+        within = f" + {lane} % {per_vector} * {self.bytes}" if per_vector > 1 else ""
+        return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
 @dataclass
@@ -170,7 +177,7 @@ class WgmmaOperand:
         end = problem.k if along_k else problem.positions(name)
         whole = self.packed or end * size % VECTOR_BYTES == 0
         self.edges = "vectors" if whole else "elements"
-        self.vectors = BoxVectors(self.map)
+        self.vectors = BoxParts(self.map)
         self.count = self.boxes * self.vectors.per_box  # copies of a lane in a slab
         # Where a lane's first vector of a slab starts along the matrix's rows; and of a box.
         across, along = (f"{name}_from", "depth") if along_k else ("depth", f"{name}_from")
@@ -218,11 +225,6 @@ class Staging:
     turned: bool = False  # whether columns of the result are contiguous: a box's rows are columns
 
     @property
-    def vectors(self) -> BoxVectors:
-        """The vectors of a box, as lanes store them where there is no map of the result."""
-        return BoxVectors(self.map)
-
-    @property
     def chunk_strips(self) -> int:
         """Strips that are collected at a time."""
         columns = self.map.rows if self.turned else self.boxes * self.map.elements
@@ -234,6 +236,7 @@ class WgmmaResults:
     """How a warpgroup finishes the results of a tile."""
 
     staging: Staging | None  # None where they are stored from the registers
+    parts: BoxParts | None  # how lanes copy what is collected; None where TMA does
     #: Whether a loop finishes all strips by the same code: fetching long code takes time.
     rolled: bool
     packs: str  # type of two results in one register, in PTX; empty if a result fills one
@@ -247,16 +250,22 @@ class WgmmaResults:
 
 def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig) -> WgmmaResults:
     """Decide how the results of a product are finished."""
-    staging = None
-    if copied_out(problem, result) and (config.TMA or problem.out.order == "row"):
-        staging = staging_of(config, result.stored_bytes, problem.out.order)
+    size, by_rows = result.stored_bytes, problem.out.order == "row"
+    is_mapped = bool(config.TMA) and copied_out(problem, result)
+    staging, parts = None, None
+    if is_mapped or by_rows:
+        staging = staging_of(config, size, problem.out.order)
+    if staging and not is_mapped:
+        width = math.gcd(VECTOR_BYTES // size, problem.out.alignment, problem.n)
+        parts = BoxParts(staging.map, width * size)
     packs = _PACKED_TYPES.get(result.dtype, "")
-    c, chunks = problem.c, _c_chunks(problem, result, config, staging)
+    c, chunks = problem.c, _c_chunks(problem, result, config, staging if is_mapped else None)
     # Whether two neighbouring elements of C, none of them outside, are one aligned load.
     by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
     c_in_place = c is not None and not chunks
     return WgmmaResults(
         staging=staging,
+        parts=parts,
         rolled=problem.activation not in (None, "relu"),
         packs=packs,
         relu_packs=bool(packs) and problem.activation == "relu",
@@ -271,7 +280,7 @@ def _c_chunks(
 ) -> int:
     """Chunks of each warpgroup whose boxes of C fill the memory of slabs best; 0 without boxes."""
     c = problem.c
-    if c is None or staging is None or not config.TMA:
+    if c is None or staging is None:
         return 0
     # It is known only at the end which work-group finishes a divided tile, and each product of a
     # batch would need maps of its own.
@@ -392,7 +401,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         warpgroup=WARPGROUP,
         registers=registers(config),
         map_count=map_count(config, batched=parts.batched),
-        map_words=WORDS,
+        map_words=MAP_WORDS,
         mark=MARK,
     )
 

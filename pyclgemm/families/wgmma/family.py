@@ -24,7 +24,7 @@ from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work
+from ..cost import Costs, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from .codegen import (
     WgmmaConfig,
@@ -36,7 +36,7 @@ from .codegen import (
     slab_count,
     work_items,
 )
-from .unit import FRAGMENT_ROWS, ROW_BYTES, UNITS, WORDS, required_wgmma_unit, wgmma_unit
+from .unit import FRAGMENT_ROWS, MAP_WORDS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
 
@@ -188,7 +188,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
-        maps = groups * map_count(config, batched=problem.batch is not None) * WORDS * 8
+        maps = groups * map_count(config, batched=problem.batch is not None) * MAP_WORDS * 8
         return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
     def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
@@ -296,9 +296,9 @@ def _is_exchanged(problem: GemmProblem) -> bool:
 
 
 def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
-    """Seconds of storing a tile: in whole lines that were collected, else out of fragments."""
+    """Seconds of storing a tile: whole lines that were collected, else out of fragments."""
     entries = config.MWG * config.NWG
-    vector = VECTOR_BYTES // costs.result
-    if out.order != "strided" and out.alignment >= vector:
-        return costs.store(entries, out, SUB_GROUP, vector)
-    return costs.store(entries, out, FRAGMENT_LANES if out.order == "row" else 1, 1, step=2)
+    width = min(VECTOR_BYTES // costs.result, out.alignment)
+    if out.order == "row" or out.order == "column" and width * costs.result == VECTOR_BYTES:
+        return costs.store(entries, out, ROW_BYTES // (width * costs.result), width)
+    return costs.store(entries, out, 1, 1)

@@ -98,7 +98,7 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
 # ``tensormap.replace.tile.swizzle_mode``.
 
 #: Words of 8 bytes in a map.
-WORDS = 16
+MAP_WORDS = 16
 
 #: Bytes of a row of a box at most: the widest span of a swizzle.
 ROW_BYTES = 128
