@@ -14,8 +14,8 @@ import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from pyclgemm.analysis.operands import rotated_sets
-from pyclgemm.measure.bench import Calls, HostBurst
-from pyclgemm.measure.filled_queue import Blocker, Clock
+from pyclgemm.measure.bench import Calls
+from pyclgemm.measure.filled_queue import Blocker, Burst, Clock
 from pyclgemm.mra.transform import plan_transform3d
 
 #: Bytes of a buffer that is copied to find the bandwidth; no cache holds it.
@@ -149,5 +149,5 @@ def copy_bandwidth(queue: cl.CommandQueue) -> float:
     copies = Calls("copy", [copy], queue.finish)
     copies.enqueue(2)
     copies.finish()
-    burst = HostBurst(copies, _COPIES, Clock())
-    return float(2 * size / min(burst.sample().seconds for _ in range(_COPIES)))
+    burst = Burst(copies, _COPIES, Clock())
+    return float(2 * size / min(burst.sample() for _ in range(_COPIES)))

@@ -23,7 +23,7 @@ from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
 from benchmarks.products.operands import Operands, make_operands, memory_shortage
 from pyclgemm.errors import UnsupportedError
-from pyclgemm.measure.bench import Bench, HostBurst, Pace, Timing
+from pyclgemm.measure.bench import Bench, Pace, Timing
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock
 from pyclgemm.measure.verify import MeasuredError
 
@@ -157,7 +157,7 @@ class Session:
             if contender.name not in timings:
                 continue
             name, timing = contender.name, timings[contender.name]
-            by_host = timing.clock_name == HostBurst.clock_name
+            by_host = timing.clock_name == "host"
             if contender.blocker and by_host and timing.median < LONGEST_PRODUCT:
                 self.say(
                     f"{name} could not be timed behind a blocker in {case}: "

@@ -19,21 +19,12 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 import pyopencl as cl
 
-from .filled_queue import (
-    LONGEST_PRODUCT,
-    Blocker,
-    Clock,
-    Contender,
-    FilledBurst,
-    QueueNotFilledError,
-    Sample,
-    fill_queue,
-)
+from . import filled_queue
+from .filled_queue import Blocker, Burst, Clock, Contender
 
 #: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
 #: have one that is larger yet, but seldom to itself.
@@ -157,46 +148,27 @@ class Timing:
         return float(np.quantile(self.samples, fraction))
 
 
-@dataclass
-class HostBurst:
-    """Calls timed from before the first to after the wait at their end."""
-
-    contender: Contender
-    calls: int
-    clock: Clock
-    clock_name: ClassVar[str] = "host"
-
-    def sample(self) -> Sample:
-        """Time it once."""
-        elapsed = _elapsed(self.contender, self.calls, self.clock)
-        return Sample(elapsed / self.calls, elapsed)
-
-
-@dataclass
-class _Entry:
-    """A contender, what its bursts are, and what they took."""
-
-    contender: Contender
-    may_fill: bool = True  # whether its blocker, if it has one, is tried
-    burst: HostBurst | FilledBurst | None = None
-    samples: list[float] = field(default_factory=list)
-
-
 class Bench:
     """Times contenders in turn, in an order that `rng` shuffles in every round, or A B B A A B."""
 
     def __init__(
-        self, pace: Pace, *, rng: np.random.Generator | None = None, clock: Clock | None = None
+        self,
+        pace: Pace,
+        *contenders: Contender,
+        rng: np.random.Generator | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._pace = pace
         self._rng = rng
         self._clock = clock or Clock()
-        self._entries: list[_Entry] = []
+        self._contenders = list(contenders)
+        self._bursts: dict[Contender, Burst] = {}
+        self._unfillable: set[Contender] = set()
         self._rounds = 0
 
     def add(self, contender: Contender) -> None:
         """Let a contender take part; it has been called before, so that nothing is built now."""
-        self._entries.append(_Entry(contender))
+        self._contenders.append(contender)
 
     def run(
         self,
@@ -210,16 +182,16 @@ class Bench:
         `report` is told after each burst which part of all bursts it was.
         """
         rounds = rounds or self._pace.rounds
-        self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._entries)))
-        new = [entry for entry in self._entries if entry.burst is None]
-        self._clock.sleep(max((entry.contender.unrest for entry in new), default=0.0))
-        for entry in new:
-            entry.burst = self._burst(entry)
+        self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._contenders)))
+        new = [one for one in self._contenders if one not in self._bursts]
+        self._clock.sleep(max((one.unrest for one in new), default=0.0))
+        for contender in new:
+            self._bursts[contender] = self._burst(contender)
         begin = self._clock.now()
         for done in range(1, rounds + 1):
-            for entry in self._order():
-                self._take_sample(entry)
-                report(1 / (rounds * len(self._entries)))
+            for contender in self._order():
+                self._take_sample(contender)
+                report(1 / (rounds * len(self._contenders)))
             is_late = self._clock.now() - begin >= self._pace.seconds
             if enough(self.timings()) or is_late and done >= self._pace.least_rounds:
                 break
@@ -228,13 +200,13 @@ class Bench:
     def timings(self) -> dict[str, Timing]:
         """What is known so far, of the contenders that had a burst."""
         return {
-            one.contender.name: Timing(one.burst.calls, tuple(one.samples), one.burst.clock_name)
-            for one in self._entries
-            if one.burst is not None and one.samples
+            contender.name: Timing(burst.calls, tuple(burst.samples), burst.clock_name)
+            for contender, burst in self._bursts.items()
+            if burst.samples
         }
 
-    def _order(self) -> list[_Entry]:
-        order = list(self._entries)
+    def _order(self) -> list[Contender]:
+        order = list(self._contenders)
         if self._rng is not None:
             order = [order[index] for index in self._rng.permutation(len(order))]
         elif self._rounds % 2:
@@ -242,30 +214,30 @@ class Bench:
         self._rounds += 1
         return order
 
-    def _burst(self, entry: _Entry) -> HostBurst | FilledBurst:
-        pace, clock, contender = self._pace, self._clock, entry.contender
+    def _burst(self, contender: Contender) -> Burst:
+        pace, clock, blocker = self._pace, self._clock, contender.blocker
         calls, elapsed = calibrate(contender, pace, clock)
         clock.sleep(pace.rest_after(elapsed, contender.unrest))
         filled = None
-        if contender.blocker and entry.may_fill and elapsed / calls < LONGEST_PRODUCT:
-            filled = fill_queue(contender, calls, contender.blocker, clock, pace.takes)
-        return filled or HostBurst(contender, calls, clock)
+        is_short = elapsed / calls < filled_queue.LONGEST_PRODUCT
+        if blocker and is_short and contender not in self._unfillable:
+            filled = filled_queue.fill_queue(contender, calls, blocker, clock, pace.takes)
+        return filled or Burst(contender, calls, clock)
 
-    def _take_sample(self, entry: _Entry) -> None:
-        wanted = len(entry.samples) + 1
-        while len(entry.samples) < wanted:
-            assert entry.burst is not None  # all are laid out
+    def _take_sample(self, contender: Contender) -> None:
+        wanted = len(self._bursts[contender].samples) + 1
+        while len((burst := self._bursts[contender]).samples) < wanted:
             try:
-                sample = entry.burst.sample()
-            except QueueNotFilledError:
+                seconds = burst.sample()
+            except filled_queue.QueueNotFilledError:
                 # The samples of a contender are to be of one kind: those that it had are taken
                 # again, once more behind the blocker, then on the host's clock.
-                entry.burst = self._burst(entry)
-                entry.may_fill = False
-                entry.samples.clear()
+                self._bursts[contender] = self._burst(contender)
+                self._unfillable.add(contender)
                 continue
-            entry.samples.append(sample.seconds)
-            self._clock.sleep(self._pace.rest_after(sample.worked, entry.contender.unrest))
+            burst.samples.append(seconds)
+            worked = seconds * burst.calls * burst.takes
+            self._clock.sleep(self._pace.rest_after(worked, contender.unrest))
 
 
 def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
@@ -287,16 +259,10 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
 
 def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
     """Seconds of a burst; at a careful pace one that looks long enough is timed again."""
-    elapsed = _elapsed(contender, calls, clock)
+    burst = Burst(contender, calls, clock)
+    elapsed = calls * burst.sample()
     if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
         return elapsed
     # The machine may have held it up, which seldom happens twice.
     clock.sleep(pace.rest_after(elapsed))
-    return min(elapsed, _elapsed(contender, calls, clock))
-
-
-def _elapsed(contender: Contender, calls: int, clock: Clock) -> float:
-    start = clock.now()
-    contender.enqueue(calls)
-    contender.finish()
-    return clock.now() - start
+    return min(elapsed, calls * burst.sample())

@@ -13,8 +13,8 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyopencl as cl
@@ -88,14 +88,6 @@ class Contender:
         """Wait for all of them."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What one burst took: seconds of a call, and all the seconds for which calls ran."""
-
-    seconds: float
-    worked: float
-
-
 class QueueNotFilledError(RuntimeError):
     """The host did not get ahead of the device."""
 
@@ -150,26 +142,33 @@ def blocker_of(queue: cl.CommandQueue) -> QueueBlocker | None:
 
 
 @dataclass
-class FilledBurst:
-    """Calls of a contender behind a kernel that holds the queue; `takes` make up a sample."""
+class Burst:
+    """Calls of a contender, timed by the host, or behind a kernel that holds the queue."""
 
     contender: Contender
     calls: int
-    blocker: Blocker
     clock: Clock
-    takes: int = 1
-    clock_name: ClassVar[str] = "queue filled"
+    blocker: Blocker | None = None
+    takes: int = 1  # that make up a sample behind the blocker
+    samples: list[float] = field(default_factory=list)  # that its owner keeps
 
     def __post_init__(self) -> None:
         self._hold = self.calls * _HOLD_CALL + _SPARE_HOLD
         self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
-    def sample(self) -> Sample:
-        """Time it once; an error if the blocker is too short, or its time varies too much."""
+    @property
+    def clock_name(self) -> str:
+        """What tells the time."""
+        return "queue filled" if self.blocker else "host"
+
+    def sample(self) -> float:
+        """Seconds of a call; an error if the blocker is too short, or varies too much."""
+        if self.blocker is None:
+            return self._timed(self.calls)[0] / self.calls
         behind: list[float] = []
         for _ in range(_TRIES * self.takes):
             alone = self._usual_alone()
-            done, enqueued = self._behind_blocker(self.calls)
+            done, enqueued = self._timed(self.calls)
             if enqueued is None or enqueued >= alone:
                 # The device waited for the host while the clock ran.
                 self._hold_longer()
@@ -180,7 +179,7 @@ class FilledBurst:
             worked = statistics.median(behind[-self.takes :]) - alone
             # A blocker that now takes less than it did alone is tried again.
             if len(behind) >= self.takes and worked > 0:
-                return Sample(worked / self.calls, self.takes * worked)
+                return worked / self.calls
         raise BlockerVariesError(
             f"{self.calls} calls of {self.contender.name} take less than the blocker's time varies"
         )
@@ -188,7 +187,7 @@ class FilledBurst:
     def _usual_alone(self) -> float:
         """Seconds that the blocker takes with nothing behind it, timed now and before."""
         for _ in range(max(1, _LEAST_ALONE - len(self._alone))):
-            self._alone.append(self._behind_blocker(0)[0])
+            self._alone.append(self._timed(0)[0])
         return statistics.median_low(self._alone)
 
     def _hold_longer(self) -> None:
@@ -200,10 +199,10 @@ class FilledBurst:
         self._hold *= 2
         self._alone.clear()
 
-    def _behind_blocker(self, calls: int) -> tuple[float, float | None]:
+    def _timed(self, calls: int) -> tuple[float, float | None]:
         """Seconds until all is done, and until all is enqueued: None if the blocker ended first."""
         start = self.clock.now()
-        is_holding = self.blocker.hold(self._hold)
+        is_holding = self.blocker.hold(self._hold) if self.blocker else lambda: True
         self.contender.enqueue(calls)
         enqueued = self.clock.now() - start
         was_ahead = is_holding()
@@ -213,13 +212,13 @@ class FilledBurst:
 
 def fill_queue(
     contender: Contender, wanted_calls: int, blocker: Blocker, clock: Clock, takes: int = 1
-) -> FilledBurst | None:
+) -> Burst | None:
     """Find how many calls the host gets ahead of the device with; None where it never does."""
     most = min(_MOST_CALLS, _MOST_LAUNCHES // contender.launches)
     calls = min(wanted_calls, most)
     least = min(calls, _LEAST_CALLS)
     for _ in range(_LAYOUTS):
-        burst = FilledBurst(contender, calls, blocker, clock, takes)
+        burst = Burst(contender, calls, clock, blocker, takes)
         try:
             burst.sample()
             return burst

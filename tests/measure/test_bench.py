@@ -20,10 +20,7 @@ CAREFUL = PACES["benchmark"][0]
 
 
 def run(contenders, pace=PACE, rng=None, **options):
-    bench = Bench(pace, clock=contenders[0].time.clock(), rng=rng)
-    for contender in contenders:
-        bench.add(contender)
-    return bench.run(**options)
+    return Bench(pace, *contenders, clock=contenders[0].time.clock(), rng=rng).run(**options)
 
 
 def fakes(*seconds, names="ab", order=None):
@@ -250,6 +247,8 @@ def test_the_host_counts_only_where_the_queue_cannot_be_filled(make, clock, seco
     assert not (holds and seconds > LONGEST_PRODUCT)
     if clock != "host":
         assert timing.calls >= 80 and set(contender.bursts[-10:]) <= {timing.calls, 0}
+        pause = 4.0 * takes * timing.calls * seconds  # of the work without the blocker
+        assert contender.time.pauses[-1] == pytest.approx(pause, rel=0.02)
 
 
 #: Contenders, calls that are wanted, and those that a burst may have.
@@ -266,10 +265,9 @@ BURSTS = {
 def test_the_calls_of_a_burst_are_as_many_as_the_host_gets_ahead_with(make, wanted, calls):
     contender = make()
     burst = fill_queue(contender, wanted, contender.device, contender.time.clock(), takes=1)
-    sample = burst.sample()
+    seconds = burst.sample()
     assert burst.calls in calls
-    assert sample.seconds == pytest.approx(2e-6, rel=0.01)
-    assert sample.worked == pytest.approx(burst.calls * 2e-6, rel=0.01)  # without the blocker
+    assert seconds == pytest.approx(2e-6, rel=0.01)  # without the blocker
 
 
 @pytest.mark.parametrize(("launches", "calls"), [(1, 200), (5, 100)])
@@ -285,21 +283,19 @@ def test_a_blocker_that_took_longer_alone_once_changes_nothing(late, takes):
     contender, extra = fake(), []
     device, hold = contender.device, contender.device.hold
     device.hold = lambda seconds: hold(seconds + (extra.pop() if extra else 0.0))
-    burst = filled_queue.FilledBurst(contender, 50, device, device.time.clock(), takes)
+    burst = filled_queue.Burst(contender, 50, device.time.clock(), device, takes)
     for _ in range(2):
         extra.append(late)  # the first blocker of a sample is alone
-        sample = burst.sample()
-        assert sample.seconds == pytest.approx(2e-6, rel=0.01)
-        assert sample.worked == pytest.approx(takes * 50 * 2e-6, rel=0.01)
+        assert burst.sample() == pytest.approx(2e-6, rel=0.01)
 
 
 def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
     contender = fake(*NONE * 4, *(0.01,) * 1000)
     clock = contender.time.clock()
-    burst = filled_queue.FilledBurst(contender, 50, contender.device, clock)
+    burst = filled_queue.Burst(contender, 50, clock, contender.device)
     for _ in range(filled_queue._MOST_ALONE + 1):
-        sample = burst.sample()
-    assert sample.seconds == pytest.approx(2e-6, rel=0.01)
+        seconds = burst.sample()
+    assert seconds == pytest.approx(2e-6, rel=0.01)
 
 
 # The kernel that holds a queue, on devices
