@@ -199,7 +199,8 @@ def main(
     fills_queue = not on_cpu if fill_queue is None else fill_queue
     facts["clocks"] = describe_clocks(factories, fills_queue=fills_queue, on_cpu=on_cpu)
     if any(case.suite == "limit" for case in cases):
-        facts["read_gb_s"] = f"{measure_ceilings(machine.queue).global_memory:.1f}"
+        *_, ceilings = measure_ceilings(machine.queue)
+        facts["read_gb_s"] = f"{ceilings['global_memory']:.1f}"
     facts["command"] = command.as_typed("compare_clblast.py")
     command.print_facts(facts, console)
     if seconds_per_case is None:

@@ -96,53 +96,49 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
 
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
-) -> Ceilings:
-    """Measure the ceilings of a device, which does nothing else; it takes some seconds."""
-    *_, figures = _measured_in_turn(queue, report)
-    return Ceilings(**figures)
-
-
-def _measured_in_turn(
-    queue: cl.CommandQueue, report: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """What is known by names as in `Ceilings`, each time with one more, those that matter first."""
+    """Measure a device, which does nothing else, for some seconds; yields what is known so far.
+
+    Figures have names as in `Ceilings`; each time there is one more, those that matter first.
+    """
     traits = traits_of(queue.device)
     arithmetic: dict[str, float] = {}
     units: dict[str, float] = {}
     figures: dict[str, Any] = {"arithmetic": arithmetic, "units": units, "cache": None}
     figures |= {"local_memory": None, "date": date.today().isoformat()}
-    report("arithmetic in float32")
-    arithmetic["float32"] = _rate(queue, arithmetic_job(traits, "float32"))
-    yield figures
-    report("global memory")
     size = _buffer_bytes(queue.device, traits)
-    figures["global_memory"] = _global_memory(queue, traits, pass_over(traits, size))
-    yield figures
-    report("launches")
-    figures["launch_seconds"] = _launch(queue, traits)
-    yield figures
+
+    def memory(walk: Walk) -> Callable[[], float]:
+        return lambda: _global_memory(queue, traits, walk)
+
+    def rate(job: Job) -> Callable[[], float]:
+        return lambda: _rate(queue, job)
+
+    steps = [
+        ("arithmetic in float32", arithmetic, "float32", rate(arithmetic_job(traits, "float32"))),
+        ("global memory", figures, "global_memory", memory(pass_over(traits, size))),
+        ("launches", figures, "launch_seconds", lambda: _launch(queue, traits)),
+    ]
     if traits.type != "cpu":
-        report("second-level cache")
         cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
-        figures["cache"] = _global_memory(queue, traits, cached)
-        yield figures
-        report("local memory")
-        figures["local_memory"] = _rate(queue, local_job(traits))
-        yield figures
-    jobs = [
-        (f"arithmetic in {name}", arithmetic, name, arithmetic_job(traits, name))
+        steps.append(("second-level cache", figures, "cache", memory(cached)))
+        steps.append(("local memory", figures, "local_memory", rate(local_job(traits))))
+    others = [
+        (f"arithmetic in {name}", arithmetic, name, rate(arithmetic_job(traits, name)))
         for name, has in {"float64": traits.float64, "float16": traits.float16}.items()
         if has
     ]
     for family, kind, find, job_of in _UNITS:
         for unit in units_of(traits, find):
             name = unit_name(family, unit.operand)
-            jobs.append((f"{kind} units, {unit.operand}", units, name, job_of(traits, unit)))
+            others.append(
+                (f"{kind} units, {unit.operand}", units, name, rate(job_of(traits, unit)))
+            )
     # Those of float16 tell those of the other units.
-    jobs.sort(key=lambda one: one[1] is units and not one[0].endswith(", float16"))
-    for what, group, name, job in jobs:
+    others.sort(key=lambda one: one[1] is units and not one[0].endswith(", float16"))
+    for what, group, name, measure in (*steps, *others):
         report(what)
-        group[name] = _rate(queue, job)
+        group[name] = measure()
         yield figures
 
 
@@ -190,9 +186,7 @@ def _time(contender: Contender) -> Timing:
     """Time one contender alone, after a call in which it may be built."""
     contender.enqueue(1)
     contender.finish()
-    bench = Bench(pace_for("ceilings", ""))
-    bench.add(contender)
-    return bench.run()[contender.name]
+    return Bench(pace_for("ceilings", ""), contender).run()[contender.name]
 
 
 def _rate(queue: cl.CommandQueue, job: Job, *buffers: cl.Buffer) -> float:
@@ -405,59 +399,47 @@ def ceilings_of(
     report: Callable[[str], None] = lambda what: None,
 ) -> Ceilings:
     """The ceilings of a device: as they were measured before, else measured now and kept."""
-    traits = traits_of(queue.device)
-    path = (folder or ceilings_folder()) / _file_name(traits)
-    if not remeasure and (kept := _read(path)) is not None:
-        return kept
-    ceilings = measure_ceilings(queue, report)
-    _keep(ceilings, path, traits)
-    return ceilings
+    *_, figures = ceilings_in_turn(queue, report, remeasure=remeasure, folder=folder)
+    return Ceilings(**figures)
 
 
 def ceilings_in_turn(
-    queue: cl.CommandQueue, report: Callable[[str], None]
+    queue: cl.CommandQueue,
+    report: Callable[[str], None],
+    *,
+    remeasure: bool = False,
+    folder: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """As `ceilings_of`, for those who may not wait for all: figures by name, with ever more."""
     traits = traits_of(queue.device)
-    path = ceilings_folder() / _file_name(traits)
-    if kept := _read(path):
-        yield asdict(kept)
+    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()
+    path = (folder or ceilings_folder()) / f"{traits.slug[:60]}-{digest[:12]}.json"
+    if not remeasure and (kept := _read(path)):
+        yield kept
         return
     figures: dict[str, Any] = {}
-    for figures in _measured_in_turn(queue, report):
+    for figures in measure_ceilings(queue, report):
         yield figures
-    _keep(Ceilings(**figures), path, traits)
-
-
-def _keep(ceilings: Ceilings, path: Path, traits: DeviceTraits) -> None:
     content = {
         "version": _VERSION,
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
-        "ceilings": asdict(ceilings),
+        "ceilings": asdict(Ceilings(**figures)),
     }
     with contextlib.suppress(FileError):  # without the file, all is measured again next time
         write_whole(path, json.dumps(content, indent=1), _CEILINGS)
 
 
-def _file_name(traits: DeviceTraits) -> str:
-    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
-    digest = hashlib.sha256(identity.encode()).hexdigest()
-    return f"{traits.slug[:60]}-{digest[:12]}.json"
-
-
-def _read(path: Path) -> Ceilings | None:
+def _read(path: Path) -> dict[str, Any] | None:
     """What a file holds; None if there is none that can be used, for it can be made again."""
     try:
         content = read_json(path)
-        if content["version"] != _VERSION:
-            return None
-        ceilings = Ceilings(**content["ceilings"])
-        numbers = [
-            ceilings.global_memory, ceilings.launch_seconds, *ceilings.arithmetic.values(),
-            *ceilings.units.values(),
-            *(one for one in (ceilings.cache, ceilings.local_memory) if one is not None),
-        ]  # fmt: skip
-        date.fromisoformat(ceilings.date)
-        return ceilings if all(0 < number < math.inf for number in numbers) else None
+        known = Ceilings(**content["ceilings"])
+        date.fromisoformat(known.date)
+        required = (known.global_memory, known.launch_seconds)
+        optional = (one for one in (known.cache, known.local_memory) if one is not None)
+        numbers = (*required, *optional, *known.arithmetic.values(), *known.units.values())
+        is_usable = content["version"] == _VERSION and all(0 < one < math.inf for one in numbers)
+        return asdict(known) if is_usable else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

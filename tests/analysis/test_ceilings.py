@@ -1,6 +1,6 @@
 """The kernels that measure a device do the work that is counted, and the figures are kept."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -182,7 +182,8 @@ def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
     monkeypatch.setattr(ceilings, "traits_of", lambda device: shown_traits)
     told = []
-    found = measure_ceilings(queue, told.append)
+    *_, figures = measure_ceilings(queue, told.append)
+    found = Ceilings(**figures)
     types = {"float32"} | {t for t in ("float16", "float64") if getattr(shown_traits, t)}
     assert set(found.arithmetic) == types
     assert all(value > 0 for value in found.arithmetic.values())
@@ -200,7 +201,7 @@ def kept(queue, tmp_path, monkeypatch):
     monkeypatch.setattr(
         ceilings,
         "measure_ceilings",
-        lambda queue, report: Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"),
+        lambda *_: [asdict(Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"))],
     )
     return lambda folder=tmp_path / "new", **options: ceilings_of(queue, folder=folder, **options)
 

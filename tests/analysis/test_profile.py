@@ -1,7 +1,7 @@
 """Profiles of products: measured on a device, shown as a table, a plot and a command."""
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -168,10 +168,12 @@ def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
 
 
 def test_the_command(device, monkeypatch, tmp_path):
-    calls = []
+    calls, figures = [], asdict(CEILINGS)
     monkeypatch.setattr(ceilings, "ceilings_folder", lambda: tmp_path / "ceilings")
     monkeypatch.setattr(
-        ceilings, "measure_ceilings", lambda queue, report: calls.append(queue) or CEILINGS
+        ceilings,
+        "measure_ceilings",
+        lambda queue, report: calls.append(queue) or [figures],
     )
     command = ("profile", "32x24x16", "--device", rank_of(device), "--rounds", 1)
     assert "32 x 24 x 16" in output_of(*command, "--plot", tmp_path / "roof.png")

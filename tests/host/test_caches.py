@@ -9,6 +9,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pyopencl as cl
@@ -232,7 +233,7 @@ def test_a_damaged_kernel_is_made_anew(kept):
 def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, monkeypatch, queue):
     true = Ceilings({"float32": 100.0}, 20.0, None, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
     measured = []
-    measure = lambda *_: measured.append(True) or true  # noqa: E731
+    measure = lambda *_: measured.append(True) or [asdict(true)]  # noqa: E731
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
     assert ceilings_cache.ceilings_of(queue, folder=tmp_path) == true
     (path,) = tmp_path.iterdir()
