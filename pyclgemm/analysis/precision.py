@@ -23,7 +23,7 @@ from ..measure.verify import MeasuredError
 from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 from .operands import Operands, make_operands, plan_contender, random_operands
-from .report import new_figure, save_figure, speed_text, time_text
+from .report import new_figure, new_table, save_figure, speed_text, time_text
 
 #: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
 _MOST_WORK = 1 << 29
@@ -111,14 +111,11 @@ class Report:
 def report_table(report: Report) -> Table:
     """Tabulate what ran; `reasons` has the rest."""
     m, n, k = report.sizes
-    table = Table(
-        title=f"{m} x {n} x {k}, {report.data} data, on {report.device}", title_justify="left"
-    )
-    for heading in ("operands", "result", "algorithm", "path"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("time", "speed", f"x {BASELINE.precision}", "largest error", "rms", "bound"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table = new_table(
+        f"{m} x {n} x {k}, {report.data} data, on {report.device}",
+        "operands", "result", "algorithm", "path", ">time", ">speed", f">x {BASELINE.precision}",
+        ">largest error", ">rms", ">bound", "",
+    )  # fmt: skip
     previous = ""
     for row in report.rows:
         if row.error is None:

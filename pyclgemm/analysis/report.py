@@ -25,6 +25,17 @@ from .profile import Analysis, Profile
 _UNKNOWN = "unknown"
 
 
+def new_table(title: str | None, *headings: str, **options: Any) -> Table:
+    """A table whose columns are named as in ">number", "text" and "text that may be folded*"."""
+    table = Table(title=title, title_justify="left", **options)
+    for heading in headings:
+        name, can_fold = heading.strip(">*"), heading.endswith("*")
+        overflow: Any = "fold" if can_fold else "ellipsis"
+        justify: Any = "right" if heading.startswith(">") else "left"
+        table.add_column(name, justify=justify, overflow=overflow, no_wrap=not can_fold)
+    return table
+
+
 def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
     """Say which matrix unit computes a product with a configuration, or why none does."""
     precision = problem.precision
@@ -67,14 +78,11 @@ def profile_table(profile: Profile) -> Table:
     """Tabulate a profile: what was found, and its value."""
     analysis = profile.analysis
     problem = analysis.product.problem
-    table = Table(
-        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, "
-        f"{problem.precision.name}, on {analysis.traits.name}",
-        title_justify="left",
-        show_header=False,
+    title = (
+        f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, {problem.precision.name}, "
+        f"on {analysis.traits.name}"
     )
-    table.add_column("what", no_wrap=True)
-    table.add_column("value", overflow="fold", ratio=1)
+    table = new_table(title, "what", "value*", show_header=False)
     for section in (_speed(profile), _kernel(analysis), _filling(analysis), _bytes(profile)):
         for name, value in section:
             table.add_row(name, Text(value))

@@ -11,39 +11,27 @@ from pathlib import Path
 
 import click
 from rich.syntax import Syntax
-from rich.table import Table
 
+from ..analysis import ab as comparisons
+from ..analysis import ceilings, report
 from ..analysis import precision as precisions
+from ..analysis import profile as profiles
 from ..analysis.operands import DISTRIBUTIONS
-from ..analysis.report import PLOT, describe_packing, describe_unit, time_text
 from ..device.traits import DeviceTraits, type_of
 from ..host.files import check_writable
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..selection.overrides import kernel_sources, parse_change, parse_config
 from ..selection.select import Choice
-from .options import (
-    choice_options,
-    command,
-    device_option,
-    dtype_option,
-    file_option,
-    open_console,
-    open_progress,
-    open_queue,
-    parse_shape,
-    parse_suite,
-    parsed,
-    product_options,
-)
+from . import options
 
 
-@command(
+@options.command(
     "source 1024x1024x1024",
     "source 64x3072x768 --bias --activation relu",
     "source 512x512x512 --path indirect --architecture gfx1012 --config KWG=32",
 )
-@choice_options
+@options.choice_options
 def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
 
@@ -54,12 +42,12 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
     if sys.stdout.isatty():
-        open_console().print(Syntax(text, "c", background_color="default"))
+        options.open_console().print(Syntax(text, "c", background_color="default"))
     else:
         click.echo(text, nl=False)
 
 
-@command(
+@options.command(
     "explain 1024x1024x1024",
     "explain 64x3072x768 --dtype float16 --architecture sm_90",
     'explain "128x128x128*256"',
@@ -71,7 +59,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     default=1,
     help="List as many kernels, the fastest by predicted time first.",
 )
-@choice_options
+@options.choice_options
 def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:
     """Say which kernels compute a product, and why.
 
@@ -91,22 +79,18 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
         "config": str(choice.config),
         "from": f"{choice.source} (level {choice.level})",
         "reason": choice.reason,
-        "unit": describe_unit(problem, choice.config, traits),
-        "packed": describe_packing(problem, choice.config, kernels),
+        "unit": report.describe_unit(problem, choice.config, traits),
+        "packed": report.describe_packing(problem, choice.config, kernels),
         "kernels": ", ".join(kernels),
     }
     for name, value in lines.items():
         click.echo(f"{name:8} {value}")
     if top > 1:
-        table = Table(title="Predicted times", title_justify="left")
-        table.add_column("time", justify="right", no_wrap=True)
-        table.add_column("path", no_wrap=True)
-        table.add_column("configuration", overflow="fold")
-        table.add_column("from", no_wrap=True)
+        table = report.new_table("Predicted times", ">time", "path", "configuration*", "from")
         for one in [choice, *choice.alternatives][:top]:
-            time = "unknown" if one.seconds is None else time_text(one.seconds)
+            time = "unknown" if one.seconds is None else report.time_text(one.seconds)
             table.add_row(time, one.path, str(one.config), one.level)
-        open_console().print(table)
+        options.open_console().print(table)
 
 
 _rounds_option = click.option(
@@ -117,7 +101,7 @@ _rounds_option = click.option(
 )
 
 
-@command(
+@options.command(
     "ab --change KC=256",
     "ab --base indirect --change KWG=32 --change PADA=4,PADB=4 --shapes dense",
     "ab --base tuned.json --change direct --shapes 64x3072x768,512x512x512",
@@ -142,17 +126,17 @@ _rounds_option = click.option(
 @click.option("--technique", metavar="TEXT", help="What the change stands for, in the record.")
 @click.option(
     "--shapes",
-    type=lambda text: parsed(parse_suite, text),
+    type=lambda text: options.parsed(options.parse_suite, text),
     default="square",
     metavar="square|dense|skinny|FILE|MxNxK,...",
     help="The products on which the change is judged.",
 )
-@dtype_option
+@options.dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
     "--rounds", type=click.IntRange(min=3), default=5, help="Bursts of about 10 ms of each side."
 )
-@file_option(
+@options.file_option(
     "--log",
     "Append records to this file, one JSON object a line; by default ab.jsonl in the user's "
     "data folder.",
@@ -160,12 +144,12 @@ _rounds_option = click.option(
 @click.option(
     "--no-figures", is_flag=True, help="Leave the bottlenecks of both sides out of the record."
 )
-@file_option(
+@options.file_option(
     "--table",
     "Print the records of a log as a table in Markdown, and measure nothing.",
     exists=True,
 )
-@device_option
+@options.device_option
 @click.pass_context
 def ab(
     context: click.Context,
@@ -188,41 +172,35 @@ def ab(
     rejected if it loses more than that; what is less, or within the measurement's own
     spread, is noise. Nothing else should run on the device meanwhile.
     """
-    from ..analysis.ab import LOG, Comparison, append_record, default_log, read_records
-    from ..analysis.report import markdown_table, record_table
-
     if table is not None:
         if changes:
             raise click.UsageError("--table and --change exclude each other")
-        click.echo(markdown_table(read_records(table)), nl=False)
+        click.echo(report.markdown_table(comparisons.read_records(table)), nl=False)
         return
     if not changes:
         raise click.UsageError("give a --change KEY=VALUE, or --table FILE")
     if technique is not None and len(changes) > 1:
         raise click.UsageError("--technique names one change; give one --change with it")
     # Texts that cannot be read are refused before anything is measured.
-    parsed(parse_config, base, "--base")
+    options.parsed(parse_config, base, "--base")
     for change in changes:
-        parsed(parse_change, change, "--change")
+        options.parsed(parse_change, change, "--change")
 
-    console = open_console()
-    path = log or default_log()
-    check_writable(path, LOG)
+    console = options.open_console()
+    path = log or comparisons.default_log()
+    check_writable(path, comparisons.LOG)
     command = shlex.join(["python", "-m", "pyclgemm", "ab", *_arguments_of(context)])
     with console.status("preparing operands and the device's ceilings"):
-        _context, queue = open_queue(device)
-        comparison = Comparison(queue, shapes, dtype, precision, figures=not no_figures)
+        _context, queue = options.open_queue(device)
+        comparison = comparisons.Comparison(queue, shapes, dtype, precision, figures=not no_figures)
     for change in changes:
-        with open_progress(console) as progress:
-            task = progress.add_task(change, total=len(shapes), current="")
+        with options.open_progress(console) as progress:
             record = comparison.run(
                 base, change, technique=technique, rounds=rounds, command=command,
-                report=lambda shape, task=task, progress=progress: progress.update(  # type: ignore[misc]
-                    task, advance=1, current=str(shape)
-                ),
+                report=options.add_task(progress, change, len(shapes)),
             )  # fmt: skip
-        console.print(record_table(record))
-        append_record(path, record)
+        console.print(report.record_table(record))
+        comparisons.append_record(path, record)
     console.print(f"log: {path}")
 
 
@@ -244,21 +222,21 @@ def _arguments_of(context: click.Context) -> list[str]:
 _GPU_SIZE, _CPU_SIZE = 2048, 512
 
 
-@command(
+@options.command(
     "precision",
     "precision 4096x4096x4096 --device NVIDIA --csv precisions.csv",
     "precision 64x3072x768 --data badly-scaled --plot precisions.png",
 )
-@click.argument("shape", metavar="[MxNxK]", type=parse_shape, required=False)
-@device_option
+@click.argument("shape", metavar="[MxNxK]", type=options.parse_shape, required=False)
+@options.device_option
 @click.option(
     "--data",
     type=click.Choice(DISTRIBUTIONS),
     default="normal",
     help="The random numbers that are multiplied.",
 )
-@file_option("--csv", "Write the table to this file too, a line for each algorithm.")
-@file_option(
+@options.file_option("--csv", "Write the table to this file too, a line for each algorithm.")
+@options.file_option(
     "--plot", "Draw speed against error to this file; its suffix, such as .png, is the format."
 )
 @_rounds_option
@@ -281,49 +259,49 @@ def precision(
     Mary, 2019); a result beyond it is not timed, and the exit code is then 1. All are timed in
     turn. Nothing else should run on the device meanwhile. Ctrl-C shows what was measured.
     """
-    for path, purpose in ((csv, precisions.TABLE), (plot, PLOT)):
+    for path, purpose in ((csv, precisions.TABLE), (plot, report.PLOT)):
         if path is not None:
             check_writable(path, purpose)
-    console = open_console(file_width=160)
-    _context, queue = open_queue(device)
+    console = options.open_console(file_width=160)
+    _context, queue = options.open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
-    bench = precisions.PrecisionBench(
-        queue, shape or (size, size, size), data, precisions.ALGORITHMS, seed
-    )
+    bench = precisions.PrecisionBench(queue, shape or (size, size, size), data, seed=seed)
     interrupted = False
-    with open_progress(console) as progress:
-        checked = progress.add_task("errors", total=len(precisions.ALGORITHMS), current="")
-        timed = progress.add_task("times", total=rounds, current="")
+    with options.open_progress(console) as progress:
+        checked = options.add_task(progress, "errors", len(bench.algorithms))
+        timed = options.add_task(progress, "times", rounds)
         try:
-            bench.check(lambda what: progress.update(checked, advance=1, current=what))
-            bench.time(rounds, lambda: progress.update(timed, advance=1))
+            bench.check(checked)
+            bench.time(rounds, timed)
         except KeyboardInterrupt:
             interrupted = True
-    report = bench.report()
-    console.print(precisions.report_table(report))
-    if left_out := precisions.reasons(report):
+    found = bench.report()
+    console.print(precisions.report_table(found))
+    if left_out := precisions.reasons(found):
         console.print("\nnot on this device:")
         for line in left_out:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if interrupted:
         console.print("Interrupted: this is what was measured so far.", style="yellow")
     if csv is not None:
-        precisions.write_csv(report, csv)
+        precisions.write_csv(found, csv)
         console.print(f"table: {csv}")
     if plot is not None:
-        precisions.plot_report(report, plot)
+        precisions.plot_report(found, plot)
         console.print(f"plot: {plot}")
-    if any(row.verdict == "exceeded" for row in report.rows):
+    if any(row.verdict == "exceeded" for row in found.rows):
         raise click.ClickException("an error exceeds its bound: see above")
 
 
-@command(
+@options.command(
     "profile 1024x1024x1024",
     "profile 64x3072x768 --bias --activation relu --plot roofline.png",
     "profile 4096x4096x4096 --path indirect --config KWG=32",
 )
-@product_options
-@file_option("--plot", "Draw the roofline to this file; its suffix, such as .png, is the format.")
+@options.product_options
+@options.file_option(
+    "--plot", "Draw the roofline to this file; its suffix, such as .png, is the format."
+)
 @click.option("--remeasure", is_flag=True, help="Measure the device's ceilings again.")
 @_rounds_option
 def profile(
@@ -341,25 +319,21 @@ def profile(
     (arithmetic, memory, launches) are measured once and kept in the user's folder. Nothing
     else should run on the device meanwhile.
     """
-    from ..analysis.ceilings import ceilings_of
-    from ..analysis.profile import profile as profile_product
-    from ..analysis.report import plot_roofline, profile_table
-
     if plot is not None:
-        check_writable(plot, PLOT)
-    console = open_console()
+        check_writable(plot, report.PLOT)
+    console = options.open_console()
     with console.status("looking for devices") as status:
 
-        def report(what: str) -> None:
+        def tell(what: str) -> None:
             status.update(f"measuring: {what}")
 
-        _context, queue = open_queue(device)
-        ceilings = ceilings_of(queue, remeasure=remeasure, report=report)
-        result = profile_product(
-            queue, product, path=path, parameters=parameters, ceilings=ceilings, rounds=rounds,
-            report=report,
+        _context, queue = options.open_queue(device)
+        known = ceilings.ceilings_of(queue, remeasure=remeasure, report=tell)
+        result = profiles.profile(
+            queue, product, path=path, parameters=parameters, ceilings=known, rounds=rounds,
+            report=tell,
         )  # fmt: skip
-    console.print(profile_table(result))
+    console.print(report.profile_table(result))
     if plot is not None:
-        plot_roofline(result, plot)
+        report.plot_roofline(result, plot)
         console.print(f"roofline: {plot}")

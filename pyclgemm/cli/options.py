@@ -59,6 +59,12 @@ def open_progress(console: Console) -> Progress:
     )
 
 
+def add_task(progress: Progress, description: str, total: int) -> Callable[..., None]:
+    """Add a task; the result, told what comes next, takes it one step further."""
+    task = progress.add_task(description, total=total, current="")
+    return lambda current="": progress.update(task, advance=1, current=str(current))
+
+
 def open_queue(device: str | None) -> tuple[cl.Context, cl.CommandQueue]:
     """A queue on the device that the user named, and its context, which Intel's does not keep."""
     context = cl.Context([choose_device(device).device])

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from ..analysis.report import speed_text
+from ..analysis.report import new_table, speed_text
 from ..codegen.config import Config
 from ..errors import UnsupportedError
 from ..host.process import postponed
@@ -26,26 +26,10 @@ from ..tuning.calibrate import calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
 from ..tuning.search import families_for, search_space, suits
 from ..tuning.session import Progress
-from .options import (
-    SUITES,
-    command,
-    device_option,
-    dtype_option,
-    file_option,
-    open_console,
-    open_queue,
-    parse_products,
-    parsed,
-    precision_option,
-)
+from . import options
 
 
-def parse_shapes(text: str) -> list[GemmShape]:
-    """Read suites, files and shapes, as `parse_products` does."""
-    return parsed(parse_products, text)
-
-
-@command(
+@options.command(
     "tune",
     "tune --shapes dense,64x64x65536 --budget 300",
     "tune --shapes layouts,82x6626x1085:NT,1000x1000x1000+7",
@@ -54,14 +38,14 @@ def parse_shapes(text: str) -> list[GemmShape]:
     "tune --survey 1 --budget 600",
     "tune --shapes shapes.txt --contribute databases/nvidia_sm_90.json",
 )
-@device_option
-@dtype_option
-@precision_option
+@options.device_option
+@options.dtype_option
+@options.precision_option
 @click.option(
     "--shapes",
-    type=parse_shapes,
+    type=lambda text: options.parsed(options.parse_products, text),
     default="square",
-    metavar="|".join((*SUITES, "FILE", "MxNxK[:NT][+7][*100],...")),
+    metavar="|".join((*options.SUITES, "FILE", "MxNxK[:NT][+7][*100],...")),
     help="What to tune for; several are separated by commas. :NT says which operands lie "
     "transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products.",
 )
@@ -80,7 +64,7 @@ def parse_shapes(text: str) -> list[GemmShape]:
     help="Of the budget, for random products on which predicted times are least certain: by these "
     "the kernels of all other shapes are chosen. 1 tunes for no shape of its own.",
 )
-@file_option(
+@options.file_option(
     "--contribute", "Write a file for databases/ instead of your own database.", metavar="PATH"
 )
 @click.option("--dry-run", is_flag=True, help="Count the space, show the plan, measure nothing.")
@@ -103,7 +87,7 @@ def tune(
     stopped.
     Every result is checked before its time counts.
     """
-    console = open_console(highlight=False)
+    console = options.open_console(highlight=False)
     if dry_run:
         for table in dry_run_tables(device, dtype, precision, shapes, budget):
             console.print(table)
@@ -130,11 +114,11 @@ def tune(
         raise
 
 
-@command(
+@options.command(
     "calibrate",
     "calibrate --device pocl --seconds 60",
 )
-@device_option
+@options.device_option
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3600),
@@ -149,9 +133,9 @@ def calibrate(device: str | None, seconds: float) -> None:
     SIGTERM end it and keep what was measured. The tuner (`tune`) finds the fastest kernels for the
     shapes that matter to you.
     """
-    console = open_console()
+    console = options.open_console()
     begin = time.monotonic()
-    _context, queue = open_queue(device)
+    _context, queue = options.open_queue(device)
     left = max(1.0, seconds - (time.monotonic() - begin))
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
@@ -170,11 +154,7 @@ def calibrate(device: str | None, seconds: float) -> None:
 
 def fit_table(device: str, found: Calibration) -> Table:
     """The paths whose predicted times were fitted, and how wrong they are."""
-    table = Table(title=f"{device}: predicted times", title_justify="left")
-    for name in ("type", "path"):
-        table.add_column(name, no_wrap=True)
-    for name in ("times", "median error"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(f"{device}: predicted times", "type", "path", ">times", ">median error")
     for dtype, fits in found.fits.items():
         for path, fit in fits.items():
             table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
@@ -238,11 +218,7 @@ class ShownProgress(Bar):
 def result_table(result: tuner.TuningResult) -> Table:
     """The best configuration of each shape, its speed, and what it gained."""
     title = f"{result.traits.name}, {result.dtype}, {result.precision}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("m x n x k", no_wrap=True)
-    for name in ("speed", "gain", "tried"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("configuration", overflow="fold")
+    table = new_table(title, "m x n x k", ">speed", ">gain", ">tried", "configuration*")
     for standing in result.standings:
         if standing.best is None:
             table.add_row(str(standing.shape), "-", "-", "0", "-")
@@ -274,8 +250,7 @@ def short_text(config: Config) -> str:
 
 def outcome_lines(result: tuner.TuningResult) -> list[str]:
     """How the trials came out, the reasons of those that failed, remarks."""
-    trials = sum(result.outcomes.values())
-    fine = result.outcomes.get(FINE, 0)
+    trials, fine = sum(result.outcomes.values()), result.outcomes.get(FINE, 0)
     ended = "Interrupted after" if result.interrupted else "Done in"
     lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
     lines += [
