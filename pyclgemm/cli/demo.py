@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
+from numpy.typing import NDArray
 from rich.columns import Columns
 from rich.console import Console
 from rich.progress import Progress
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis.operands import make_operands, plan_contender
+from ..analysis.report import new_table
 from ..api.dense import DenseLayer
 from ..device.discovery import FoundDevice
 from ..device.traits import traits_of
@@ -45,10 +47,6 @@ class SpeedRow:
         """Whether every element is within its bound."""
         return self.error <= 1
 
-    def gflops(self, seconds: float) -> float:
-        """Speed of a product of this size, in 1e9 floating-point operations a second."""
-        return float(2 * self.size**3 / seconds / 1e9)
-
 
 def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) -> SpeedRow:
     """Multiply square float32 matrices, check one result, and time both in turn."""
@@ -62,10 +60,8 @@ def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) 
         calls.append(functools.partial(np.matmul, a, b, out=out))
     numpy = Calls("NumPy", calls, unrest=OPENBLAS_UNREST)
     numpy.enqueue(1)
-    bench = Bench(pace_for("demo", traits_of(queue.device).type))
-    bench.add(plan_contender("pyclgemm", operands, product))
-    bench.add(numpy)
-    timings = bench.run(rounds)
+    pace = pace_for("demo", traits_of(queue.device).type)
+    timings = Bench(pace, plan_contender("pyclgemm", operands, product), numpy).run(rounds)
     return SpeedRow(size, timings["pyclgemm"].median, timings["NumPy"].median, error.ratio)
 
 
@@ -76,14 +72,13 @@ def out_of_reach(previous: SpeedRow, size: int) -> bool:
 
 def speed_table(rows: Sequence[SpeedRow]) -> Table:
     """Tabulate speeds in GFLOPS."""
-    table = Table()
-    for heading in ("m = n = k", "pyclgemm", "NumPy", "ratio", "error / bound"):
-        table.add_column(heading, justify="right")
+    table = new_table(None, ">m = n = k", ">pyclgemm", ">NumPy", ">ratio", ">error / bound")
     for row in rows:
+        giga = 2 * row.size**3 / 1e9
         table.add_row(
             str(row.size),
-            f"{row.gflops(row.seconds):.0f}",
-            f"{row.gflops(row.numpy_seconds):.0f}",
+            f"{giga / row.seconds:.0f}",
+            f"{giga / row.numpy_seconds:.0f}",
             f"{row.numpy_seconds / row.seconds:.2f}",
             f"{row.error:.3f}" + ("" if row.correct else " WRONG"),
         )
@@ -99,21 +94,19 @@ TOLERANCE = 1e-5
 _SHADES = " ░▒▓█"
 
 
-@dataclass(frozen=True)
-class Digits:
+class Digits(NamedTuple):
     """Scikit-learn's handwritten digits: images as rows (count, 64), float32 from 0 to 1."""
 
-    train: np.ndarray[Any, Any]
-    test: np.ndarray[Any, Any]
-    train_labels: np.ndarray[Any, Any]
-    test_labels: np.ndarray[Any, Any]
+    train: NDArray[Any]
+    test: NDArray[Any]
+    train_labels: NDArray[Any]
+    test_labels: NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """How closely two classifiers agree on the same images."""
 
-    count: int
+    images: int
     same_labels: int  # images that both give the same label
     difference: float  # largest absolute difference of a probability
     accuracy: float  # right labels of the first, as a part of all
@@ -122,7 +115,7 @@ class Agreement:
     @property
     def holds(self) -> bool:
         """Whether the two are the same but for rounding."""
-        return self.same_labels == self.count and self.difference <= TOLERANCE
+        return self.same_labels == self.images and self.difference <= TOLERANCE
 
 
 def run_demo(console: Console, chosen: FoundDevice) -> bool:
@@ -148,16 +141,13 @@ def run_demo(console: Console, chosen: FoundDevice) -> bool:
 
     console.rule("float32 products against NumPy", align="left")
     rows: list[SpeedRow] = []
-    skipped: list[int] = []
     with Progress(console=console, transient=True) as progress:
         for size in progress.track(SIZES, description="measuring, with pauses to stay cool"):
-            if rows and out_of_reach(rows[-1], size):
-                skipped.append(size)
-            else:
+            if not rows or not out_of_reach(rows[-1], size):
                 rows.append(measure_speed(queue, size))
     console.print("GFLOPS, medians of bursts taken in turn; the operands lie on the device.")
     console.print(speed_table(rows))
-    if skipped:
+    if skipped := SIZES[len(rows) :]:
         console.print(f"Left out, this device would take too long: {', '.join(map(str, skipped))}")
     return agreement.holds and all(row.correct for row in rows)
 
@@ -198,8 +188,8 @@ def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
 
 
 def probabilities(
-    queue: cl.CommandQueue, layers: list[DenseLayer], images: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
+    queue: cl.CommandQueue, layers: list[DenseLayer], images: NDArray[Any]
+) -> NDArray[Any]:
     """Run images through the layers, and a softmax; probabilities are (count, 10)."""
     from scipy.special import softmax
 
@@ -209,26 +199,19 @@ def probabilities(
     return np.asarray(softmax(values.get(), axis=1))
 
 
-def agree(
-    ours: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
-) -> Agreement:
+def agree(ours: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any]) -> Agreement:
     """Compare two tables of probabilities, (count, classes), of the same images."""
-    our_labels, reference_labels = ours.argmax(axis=1), reference.argmax(axis=1)
-    return Agreement(
-        count=len(labels),
-        same_labels=int((our_labels == reference_labels).sum()),
-        difference=float(np.abs(ours - reference).max()),
-        accuracy=float((our_labels == labels).mean()),
-        reference_accuracy=float((reference_labels == labels).mean()),
-    )
+    same_labels = int((ours.argmax(axis=1) == reference.argmax(axis=1)).sum())
+    accuracies = [float((one.argmax(axis=1) == labels).mean()) for one in (ours, reference)]
+    return Agreement(len(labels), same_labels, float(np.abs(ours - reference).max()), *accuracies)
 
 
 def print_agreement(console: Console, agreement: Agreement) -> None:
     """Print the comparison with scikit-learn."""
     verdict = "[green]agree[/]" if agreement.holds else "[bold red]DO NOT AGREE[/]"
     console.print(
-        f"pyclgemm and scikit-learn {verdict}: {agreement.same_labels} of {agreement.count} labels "
-        f"equal, probabilities within {agreement.difference:.1e} (allowed {TOLERANCE:.0e}).\n"
+        f"pyclgemm and scikit-learn {verdict}: {agreement.same_labels} of {agreement.images} "
+        f"labels equal, probabilities within {agreement.difference:.1e} (allowed {TOLERANCE:.0e}).\n"
         f"Right digits: pyclgemm {agreement.accuracy:.1%}, "
         f"scikit-learn {agreement.reference_accuracy:.1%}.",
         highlight=False,
@@ -236,7 +219,7 @@ def print_agreement(console: Console, agreement: Agreement) -> None:
     )
 
 
-def pictures(images: np.ndarray[Any, Any], chances: np.ndarray[Any, Any]) -> list[Text]:
+def pictures(images: NDArray[Any], chances: NDArray[Any]) -> list[Text]:
     """Draw images (count, 64) in characters, each over its most probable digit."""
     drawn = []
     for image, chance in zip(images.reshape(-1, 8, 8), chances, strict=True):
