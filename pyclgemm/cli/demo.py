@@ -211,7 +211,8 @@ def print_agreement(console: Console, agreement: Agreement) -> None:
     verdict = "[green]agree[/]" if agreement.holds else "[bold red]DO NOT AGREE[/]"
     console.print(
         f"pyclgemm and scikit-learn {verdict}: {agreement.same_labels} of {agreement.images} "
-        f"labels equal, probabilities within {agreement.difference:.1e} (allowed {TOLERANCE:.0e}).\n"
+        f"labels equal, probabilities within {agreement.difference:.1e} "
+        f"(allowed {TOLERANCE:.0e}).\n"
         f"Right digits: pyclgemm {agreement.accuracy:.1%}, "
         f"scikit-learn {agreement.reference_accuracy:.1%}.",
         highlight=False,

@@ -62,13 +62,8 @@ def _lines(*lines: str) -> Text:
 #: Commands in modules that are imported only where one of them is asked for: the tuner and what
 #: compares kernels take longer to import than the rest of the command line.
 _MODULES = {
-    "ab": "analysis",
-    "calibrate": "tune",
-    "explain": "analysis",
-    "precision": "analysis",
-    "profile": "analysis",
-    "source": "analysis",
-    "tune": "tune",
+    **dict.fromkeys(("ab", "explain", "precision", "profile", "source"), "analysis"),
+    **dict.fromkeys(("calibrate", "tune"), "tune"),
 }
 
 
@@ -81,9 +76,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _MODULES:
             return super().get_command(ctx, name)
-        module = importlib.import_module(f".{_MODULES[name]}", __package__)
-        command: click.Command = getattr(module, name)
-        return command
+        module: Any = importlib.import_module(f".{_MODULES[name]}", __package__)
+        return getattr(module, name)
 
     def main(self, *args: Any, **options: Any) -> Any:
         with ended_as_by_hand():
@@ -96,13 +90,10 @@ class _Group(click.Group):
             raise click.ClickException(printable(str(error), lines=True)) from error
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
-
-
 @click.group(
     cls=_Group,
     epilog=examples("devices", "demo", "explain 1024x1024x1024"),
-    context_settings=_SETTINGS,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(library_version())
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -48,15 +48,15 @@ def command(*calls: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 def open_progress(console: Console) -> Progress:
     """Progress bars; each task shows its field ``current``."""
-    return Progress(
-        TextColumn("{task.description}"),
+    current = TextColumn("{task.fields[current]}")
+    columns = (
+        "{task.description}",
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[current]}"),
+        current,
         TimeElapsedColumn(),
-        console=console,
-        transient=True,
     )
+    return Progress(*columns, console=console, transient=True)
 
 
 def add_task(progress: Progress, description: str, total: int) -> Callable[..., None]:
@@ -280,15 +280,13 @@ def parse_products(text: str) -> list[GemmShape]:
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        found: Sequence[GemmShape] | None = _named(item)
-        if found is None and names_file(item):
-            found = _from_file(Path(item))
-        if found is None:
+        found = _named(item)
+        if not found and not names_file(item):
             raise ArgumentError(
                 f"shapes has {shown(item)}, which is no suite ({', '.join(SUITES)}), no file, and "
                 f"not of the form {WANTED}"
             )
-        shapes.update(dict.fromkeys(found))
+        shapes.update(dict.fromkeys(found or _from_file(Path(item))))
     if not shapes:
         raise ArgumentError(
             f"shapes is {shown(text)}; suites ({', '.join(SUITES)}), shapes such as 64x3072x768, "
@@ -300,20 +298,17 @@ def parse_products(text: str) -> list[GemmShape]:
 def parse_suite(text: str) -> list[GemmShape]:
     """Read shapes as `parse_products` does; refuse transposition, padding and batches."""
     products = parse_products(text)
-    for product in products:
-        if not product.plain:
-            raise ArgumentError(
-                f"shapes has {str(product)!r}; only contiguous matrices that are not transposed, "
-                f"and no batches, are taken here: {shape_text(product.sizes)}"
-            )
+    if other := next((one for one in products if not one.plain), None):
+        raise ArgumentError(
+            f"shapes has {str(other)!r}; only contiguous matrices that are not transposed, and no "
+            f"batches, are taken here: {shape_text(other.sizes)}"
+        )
     return products
 
 
-def _named(item: str) -> tuple[GemmShape, ...] | None:
-    if item in SUITES:
-        return SUITES[item]
+def _named(item: str) -> tuple[GemmShape, ...]:
     shape = GemmShape.parse(item)
-    return None if shape is None else (shape,)
+    return SUITES.get(item, ()) if shape is None else (shape,)
 
 
 def _from_file(path: Path) -> list[GemmShape]:
@@ -326,8 +321,7 @@ def _from_file(path: Path) -> list[GemmShape]:
     shapes: list[GemmShape] = []
     for number, line in enumerate(text.splitlines(), 1):
         for item in line.split("#", 1)[0].replace(",", " ").split():
-            found = _named(item)
-            if found is None:
+            if not (found := _named(item)):
                 raise ArgumentError(
                     f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted "
                     f"{WANTED}, or one of {', '.join(SUITES)}"
