@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 from rich.console import Console
@@ -76,8 +76,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _MODULES:
             return super().get_command(ctx, name)
-        module: Any = importlib.import_module(f".{_MODULES[name]}", __package__)
-        return getattr(module, name)
+        module = importlib.import_module(f".{_MODULES[name]}", __package__)
+        return cast(click.Command, getattr(module, name))
 
     def main(self, *args: Any, **options: Any) -> Any:
         with ended_as_by_hand():

@@ -48,14 +48,8 @@ def command(*calls: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 def open_progress(console: Console) -> Progress:
     """Progress bars; each task shows its field ``current``."""
-    current = TextColumn("{task.fields[current]}")
-    columns = (
-        "{task.description}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        current,
-        TimeElapsedColumn(),
-    )
+    what, current = TextColumn("{task.description}"), TextColumn("{task.fields[current]}")
+    columns = (what, BarColumn(), MofNCompleteColumn(), current, TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -93,10 +94,10 @@ def tune(
             console.print(table)
         return
     tuner.check_destination(contribute)
-    with ShownProgress(console, budget) as show:
+    with shown_progress(console, budget) as show:
         result = tuner.tune(
             shapes, device, dtype=dtype, precision=precision, budget=budget, survey=survey,
-            contributes=contribute is not None, seed=seed, progress=show.show,
+            contributes=contribute is not None, seed=seed, progress=show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):
@@ -114,10 +115,7 @@ def tune(
         raise
 
 
-@options.command(
-    "calibrate",
-    "calibrate --device pocl --seconds 60",
-)
+@options.command("calibrate", "calibrate --device pocl --seconds 60")
 @options.device_option
 @click.option(
     "--seconds",
@@ -165,54 +163,44 @@ def fit_table(device: str, found: Calibration) -> Table:
 _QUIET_SECONDS = 10.0
 
 
-class ShownProgress(Bar):
-    """Shows the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
+@contextmanager
+def shown_progress(console: Console, budget: float) -> Iterator[Callable[[Progress], None]]:
+    """Show the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
 
     Examples
     --------
     >>> from pyclgemm.problem.shape import GemmShape
-    >>> with ShownProgress(Console(force_terminal=False), 60.0) as shown:
-    ...     shown.show(Progress("search", 12.0, 34, GemmShape(8, 8, 8), 1.5))
+    >>> with shown_progress(Console(force_terminal=False), 60.0) as show:
+    ...     show(Progress("search", 12.0, 34, GemmShape(8, 8, 8), 1.5))
       12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
     """
-
-    def __init__(self, console: Console, budget: float) -> None:
-        super().__init__(
-            TextColumn("{task.fields[stage]:7}"),
-            BarColumn(),
-            TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
-            TextColumn("{task.fields[best]}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._last = -_QUIET_SECONDS
-        self._budget = budget
-        self._task = self.add_task(
+    columns = (
+        TextColumn("{task.fields[stage]:7}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
+        TextColumn("{task.fields[best]}"),
+    )
+    last = -_QUIET_SECONDS
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(
             "", total=budget, stage="start", left=budget, trials=0, best="opening the device"
         )
 
-    def show(self, progress: Progress) -> None:
-        """Show where the run stands."""
-        speed = "none yet" if progress.gflops is None else speed_text(progress.gflops)
-        best = f"best on {progress.shape}: {speed}"
-        if self.console.is_terminal:
-            self.update(
-                self._task,
-                completed=min(progress.elapsed, self._budget),
-                stage=progress.stage,
-                left=max(0.0, self._budget - progress.elapsed),
-                trials=progress.trials,
-                best=best,
-            )
-            return
-        now = time.monotonic()
-        if now - self._last >= _QUIET_SECONDS:
-            self._last = now
-            self.console.print(
-                f"{progress.elapsed:4.0f} of {self._budget:.0f} s: {progress.stage}, "
-                f"{progress.trials} trials, {best}"
-            )
+        def show(now: Progress) -> None:
+            nonlocal last
+            speed = "none yet" if now.gflops is None else speed_text(now.gflops)
+            best = f"best on {now.shape}: {speed}"
+            bar.update(
+                task, completed=min(now.elapsed, budget), left=max(0.0, budget - now.elapsed),
+                stage=now.stage, trials=now.trials, best=best,
+            )  # fmt: skip
+            if not console.is_terminal and time.monotonic() - last >= _QUIET_SECONDS:
+                last = time.monotonic()
+                console.print(
+                    f"{now.elapsed:4.0f} of {budget:.0f} s: {now.stage}, {now.trials} trials, {best}"
+                )
+
+        yield show
 
 
 def result_table(result: tuner.TuningResult) -> Table:
@@ -283,9 +271,7 @@ def dry_run_tables(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
         )
     title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
-    spaces = Table("family", "coordinates", title=title, title_justify="left")
-    for name in ("points", "of them valid"):
-        spaces.add_column(name, justify="right", no_wrap=True)
+    spaces = new_table(title, "family", "coordinates*", ">points", ">of them valid")
     for family in families:
         # A batch may leave families out; a single product shows all that the device has.
         if not any(one.batch is None or suits(family, one, traits) for one in problems):
@@ -296,7 +282,7 @@ def dry_run_tables(
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
         spaces.add_row(family, ", ".join(axes), f"{count.points:,}", valid)
     title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
-    plan = Table("stage", "what", "seconds", title=title, title_justify="left")
+    plan = new_table(title, "stage", "what*", "seconds*")
     least, most = tuner.LAST_AT_LEAST * budget, tuner.start_part(budget, len(shapes)) * budget
     plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
     plan.add_row("search", "equal time for each shape", "what the others leave")
