@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -100,29 +100,22 @@ class Operands:
         trans_a, trans_b = self.trans
         return plan(self.queue, a, b, out=out, trans_a=trans_a, trans_b=trans_b, **options)
 
-    def fault(self, product: GemmPlan, precision: Precision) -> str | None:
-        """Run a plan of A and B on the first set; say what is wrong with the result, or None."""
-        whole = self._run(product)
-        columns = self.shape.n
-        if (whole[..., columns:].view(np.uint8) != 255).any():
-            return "elements between two rows of the result were written"
-        return self._compare(whole[..., :columns], precision).fault
-
     def error(self, product: GemmPlan, precision: Precision) -> MeasuredError:
-        """Run the product of the first set and measure how far it is from the exact one."""
-        return self._compare(self._run(product)[..., : self.shape.n], precision)
-
-    def _compare(self, result: NDArray[Any], precision: Precision) -> MeasuredError:
-        dtype = self.host[0].dtype.name
-        rounding = rounding_of(dtype, self.shape.k, precision, result.dtype.name)
-        return measure_error(result, self.parts, rounding)
-
-    def _run(self, product: GemmPlan) -> NDArray[Any]:
-        """The result of the first set, with what lies between its rows."""
+        """Run a plan of A and B on the first set; measure how far it is from the exact result."""
         a, b, out = self.sets[0]
         poison(self.queue, out)
         product(a, b, out=out)
-        return with_padding(self.queue, out)
+        result, padding = np.split(with_padding(self.queue, out), [self.shape.n], axis=-1)
+        rounding = rounding_of(a.dtype.name, self.shape.k, precision, out.dtype.name)
+        found = measure_error(result, self.parts, rounding)
+        if (padding.view(np.uint8) != 255).any():
+            fault = "elements between two rows of the result were written"
+            return replace(found, ratio=math.inf, fault=fault)
+        return found
+
+    def fault(self, product: GemmPlan, precision: Precision) -> str | None:
+        """What is wrong with the result, as `error` finds it; None if it is right."""
+        return self.error(product, precision).fault
 
 
 def poison(queue: cl.CommandQueue, out: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,11 +79,6 @@ class Row:
     error: MeasuredError | None = None  # None if it did not run
     reason: str = ""  # why it cannot run
 
-    def speed(self, sizes: tuple[int, int, int]) -> float | None:
-        """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
-        m, n, k = sizes
-        return 2 * m * n * k / self.seconds / 1e12 if self.seconds else None
-
     @property
     def verdict(self) -> str:
         """Whether the bound held, in words."""
@@ -102,6 +98,15 @@ class Report:
     data: str  # one of `pyclgemm.analysis.operands.DISTRIBUTIONS`
     rows: tuple[Row, ...]
 
+    @property
+    def title(self) -> str:
+        """What was multiplied."""
+        return f"{' x '.join(map(str, self.sizes))}, {self.data} data"
+
+    def speed(self, row: Row) -> float | None:
+        """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
+        return 2 * math.prod(self.sizes) / row.seconds / 1e12 if row.seconds else None
+
     def relative(self, row: Row) -> float | None:
         """How many times as fast as `BASELINE`; None if either was not timed."""
         base = next((one.seconds for one in self.rows if one.algorithm == BASELINE), None)
@@ -110,9 +115,8 @@ class Report:
 
 def report_table(report: Report) -> Table:
     """Tabulate what ran; `reasons` has the rest."""
-    m, n, k = report.sizes
     table = new_table(
-        f"{m} x {n} x {k}, {report.data} data, on {report.device}",
+        f"{report.title}, on {report.device}",
         "operands", "result", "algorithm", "path", ">time", ">speed", f">x {BASELINE.precision}",
         ">largest error", ">rms", ">bound", "",
     )  # fmt: skip
@@ -120,20 +124,19 @@ def report_table(report: Report) -> Table:
     for row in report.rows:
         if row.error is None:
             continue
-        algorithm, speed, relative = row.algorithm, row.speed(report.sizes), report.relative(row)
+        algorithm, speed, relative = row.algorithm, report.speed(row), report.relative(row)
         if previous not in ("", algorithm.operand):
             table.add_section()
         previous = algorithm.operand
         unit = "OPS" if algorithm.operand == "int8" else "FLOPS"
+        errors = (row.error.largest, row.error.root_mean_square, row.error.bound)
         table.add_row(
             *algorithm,
             row.path,
             "-" if row.seconds is None else time_text(row.seconds),
             "-" if speed is None else speed_text(1000 * speed, unit),
             "-" if relative is None else f"{relative:.2f}",
-            f"{row.error.largest:.1e}",
-            f"{row.error.root_mean_square:.1e}",
-            f"{row.error.bound:.1e}",
+            *(f"{error:.1e}" for error in errors),
             Text(row.verdict, style="" if row.error.held else "bold red"),
         )
     return table
@@ -148,26 +151,21 @@ def reasons(report: Report) -> list[str]:
     ]
 
 
-#: Columns of the CSV file.
-COLUMNS = (
-    "device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config",
-    "seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound",
-    "verdict", "reason",
-)  # fmt: skip
-
-
 def write_csv(report: Report, path: Path) -> None:
     """Write one line for each algorithm, empty where nothing is known; may raise `FileError`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(COLUMNS)
+    writer.writerow([
+        "device", "m", "n", "k", "data", "operand", "result", "precision", "path", "config",
+        "seconds", "tera_per_second", "times_f32", "largest_error", "rms_error", "bound",
+        "verdict", "reason",
+    ])  # fmt: skip
     for row in report.rows:
         error = row.error
         figures = (error.largest, error.root_mean_square, error.bound) if error else [None] * 3
         writer.writerow([
             report.device, *report.sizes, report.data, *row.algorithm, row.path, row.config,
-            row.seconds, row.speed(report.sizes), report.relative(row), *figures, row.verdict,
-            row.reason,
+            row.seconds, report.speed(row), report.relative(row), *figures, row.verdict, row.reason,
         ])  # fmt: skip
     write_whole(path, text.getvalue(), TABLE)
 
@@ -176,20 +174,18 @@ def plot_report(report: Report, path: Path) -> None:
     """Draw speed against the largest error, a point for each algorithm that was timed."""
     figure = new_figure()
     axes = figure.subplots()
-    drawn = [(row, speed) for row in report.rows if (speed := row.speed(report.sizes)) is not None]
-    errors = [row.error.largest for row, _ in drawn if row.error and row.error.largest > 0]
-    floor = min(errors, default=1e-16) / 2  # where none is drawn: the axis is logarithmic
-    for row, speed in drawn:
-        assert row.error is not None  # what is timed has been checked
-        x = max(row.error.largest, floor)
+    # What is timed has been checked.
+    drawn = [(row, row.error.largest) for row in report.rows if row.error and row.seconds]
+    # The axis is logarithmic.
+    floor = min((error for _, error in drawn if error > 0), default=1e-16) / 2
+    for row, error in drawn:
+        point = max(error, floor), report.speed(row)
         types = f"{row.algorithm.operand} to {row.algorithm.result}"
-        axes.plot([x], [speed], "o" if row.error.largest else "<", label=types)
-        axes.annotate(f" {row.algorithm.precision}\n {types}", (x, speed), fontsize=7, va="center")
-    m, n, k = report.sizes
+        axes.plot(*([one] for one in point), "o" if error else "<", label=types)
+        axes.annotate(f" {row.algorithm.precision}\n {types}", point, fontsize=7, va="center")
     axes.set(
-        xscale="log", yscale="log",
+        xscale="log", yscale="log", title=f"{report.title}\n{report.device}",
         xlabel="largest error over |A| |B| (an arrow: none)", ylabel="1e12 operations a second",
-        title=f"{m} x {n} x {k}, {report.data} data\n{report.device}",
     )  # fmt: skip
     axes.margins(x=0.2, y=0.1)
     axes.grid(which="both", alpha=0.2)
@@ -218,12 +214,13 @@ class PrecisionBench:
         """Run each algorithm once and measure its error; `report` is told each name at its end."""
         for algorithm in self._rows:
             try:
-                self._rows[algorithm] = self._checked(algorithm)
+                row = self._checked(algorithm)
             except PyclgemmError as error:
-                self._rows[algorithm] = Row(algorithm, reason=_line(error))
+                row = Row(algorithm, reason=_line(error))
             except (cl.Error, MemoryError) as error:
                 reason = f"it could not be run: {_line(error) or type(error).__name__}"
-                self._rows[algorithm] = Row(algorithm, reason=reason)
+                row = Row(algorithm, reason=reason)
+            self._rows[algorithm] = row
             report(algorithm.precision)
 
     def time(self, rounds: int = 5, report: Callable[[], None] = lambda: None) -> None:
@@ -234,11 +231,10 @@ class PrecisionBench:
 
     def report(self) -> Report:
         """What is known so far."""
-        timings = self._bench.timings()
-        rows = list(self._rows.values())
-        for index, row in enumerate(rows):
-            if timing := timings.get(row.algorithm.name):
-                rows[index] = replace(row, seconds=timing.median)
+        seconds = {name: timing.median for name, timing in self._bench.timings().items()}
+        rows = (
+            replace(row, seconds=seconds.get(row.algorithm.name)) for row in self._rows.values()
+        )
         return Report(self._traits.name, self.sizes, self.data, tuple(rows))
 
     def _checked(self, algorithm: Algorithm) -> Row:

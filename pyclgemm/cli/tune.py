@@ -177,28 +177,32 @@ def shown_progress(console: Console, budget: float) -> Iterator[Callable[[Progre
     columns = (
         TextColumn("{task.fields[stage]:7}"),
         BarColumn(),
-        TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]} trials"),
+        TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]}"),
         TextColumn("{task.fields[best]}"),
     )
     last = -_QUIET_SECONDS
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(
-            "", total=budget, stage="start", left=budget, trials=0, best="opening the device"
+            "",
+            total=budget,
+            stage="start",
+            left=budget,
+            trials="0 trials",
+            best="opening the device",
         )
 
         def show(now: Progress) -> None:
             nonlocal last
             speed = "none yet" if now.gflops is None else speed_text(now.gflops)
-            best = f"best on {now.shape}: {speed}"
+            trials, best = f"{now.trials} trials", f"best on {now.shape}: {speed}"
             bar.update(
                 task, completed=min(now.elapsed, budget), left=max(0.0, budget - now.elapsed),
-                stage=now.stage, trials=now.trials, best=best,
+                stage=now.stage, trials=trials, best=best,
             )  # fmt: skip
             if not console.is_terminal and time.monotonic() - last >= _QUIET_SECONDS:
                 last = time.monotonic()
-                console.print(
-                    f"{now.elapsed:4.0f} of {budget:.0f} s: {now.stage}, {now.trials} trials, {best}"
-                )
+                begun = f"{now.elapsed:4.0f} of {budget:.0f} s"
+                console.print(f"{begun}: {now.stage}, {trials}, {best}")
 
         yield show
 
