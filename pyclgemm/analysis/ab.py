@@ -190,12 +190,10 @@ class Comparison:
                 skipped[str(shape)] = str(error)
                 wrong = wrong or isinstance(error, _WrongError)
             report(shape)
-        ratio = spread = None
-        verdict = "failed"
+        verdict, ratio, spread = "failed", None, None
         if results:
             ratio, spread = combine([one.ratio for one in results], [one.error for one in results])
-            if not wrong:
-                verdict = decide(ratio, spread)
+            verdict = "failed" if wrong else decide(ratio, spread)
         return Record(
             technique=technique or change,
             base=base,
@@ -232,13 +230,12 @@ class Comparison:
         for name, ready in plans.items():
             bench.add(plan_contender(name, operands, ready, self._blocker))
         timings = bench.run(rounds)
-        ratio, error = speedup(timings["before"].samples, timings["after"].samples)
+        first, second = timings["before"], timings["after"]
         return ShapeResult(
             str(shape),
-            self._describe(product, before, timings["before"].median),
-            self._describe(product, after, timings["after"].median),
-            ratio,
-            error,
+            self._describe(product, before, first.median),
+            self._describe(product, after, second.median),
+            *speedup(first.samples, second.samples),
         )
 
     def _choices(

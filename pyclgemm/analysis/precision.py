@@ -232,10 +232,9 @@ class PrecisionBench:
     def report(self) -> Report:
         """What is known so far."""
         seconds = {name: timing.median for name, timing in self._bench.timings().items()}
-        rows = (
-            replace(row, seconds=seconds.get(row.algorithm.name)) for row in self._rows.values()
-        )
-        return Report(self._traits.name, self.sizes, self.data, tuple(rows))
+        rows = self._rows.values()
+        timed = (replace(row, seconds=seconds.get(row.algorithm.name)) for row in rows)
+        return Report(self._traits.name, self.sizes, self.data, tuple(timed))
 
     def _checked(self, algorithm: Algorithm) -> Row:
         precision = resolve_precision(algorithm.precision, algorithm.operand)

@@ -144,12 +144,11 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
 
 
 def _nvidia_figures(context: cl.Context, device: cl.Device, source: KernelSource) -> dict[str, int]:
-    figures = parse_ptxas_log(_nvidia_log(context, device, source, source.text), source.name)
-    if "registers" in figures:
-        return figures
     # The driver answers from its cache without a log: a kernel of a new name is new to it.
     fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
-    return parse_ptxas_log(_nvidia_log(context, device, source, fresh), source.name)
+    logs = (_nvidia_log(context, device, source, text) for text in (source.text, fresh))
+    told = (parse_ptxas_log(log, source.name) for log in logs)
+    return next((figures for figures in told if "registers" in figures), {})
 
 
 def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
@@ -245,42 +244,38 @@ def bounds_of(analysis: Analysis, ceilings: Ceilings, seconds: float) -> tuple[B
     problem, use, traffic = analysis.product.problem, analysis.utilisation, analysis.traffic
     peak = peak_of(ceilings, analysis.choice.path, problem.precision)
     done = problem.flops / (use.useful or 1.0) / use.balance
-    times = {
-        "arithmetic": done / (peak.gflops * 1e9) if peak else None,
-        "global memory": traffic.global_memory / (ceilings.global_memory * 1e9),
-        "launches": len(analysis.kernels) * ceilings.launch_seconds,
+    # What is done by each resource, and 1e9 of it a second; None is what nobody knows.
+    rates = {
+        "arithmetic": (done, peak and peak.gflops),
+        "global memory": (traffic.global_memory, ceilings.global_memory),
+        "launches": (len(analysis.kernels), 1e-9 / ceilings.launch_seconds),
+        "cache": (traffic.cache, ceilings.cache),
+        "local memory": ((traffic.local or 0) / use.balance, ceilings.local_memory),
     }
-    if ceilings.cache and traffic.cache:
-        times["cache"] = traffic.cache / (ceilings.cache * 1e9)
-    if ceilings.local_memory and traffic.local:
-        times["local memory"] = traffic.local / (ceilings.local_memory * 1e9) / use.balance
-    bounds = [Bound(name, time, time / seconds) for name, time in times.items() if time is not None]
+    times = {name: one / (rate * 1e9) for name, (one, rate) in rates.items() if one and rate}
+    bounds = (Bound(name, time, time / seconds) for name, time in times.items())
     return tuple(sorted(bounds, key=lambda bound: -bound.share))
 
 
 def judge(analysis: Analysis, bounds: Sequence[Bound]) -> Verdict:
     """Say what limits a product by its bounds, as `bounds_of` gives them, and what to try."""
-    first = bounds[0]
-    share = f"{first.share:.0%} of the time"
-    if first.share < _EXPLAINS:
-        reason = (
-            f"no ceiling explains the time: {first.name}, the nearest, would take "
-            f"{first.share:.0%} of it"
-        )
+    name, share = bounds[0].name, bounds[0].share
+    part = f"{share:.0%} of the time"
+    if share < _EXPLAINS:
+        reason = f"no ceiling explains the time: {name}, the nearest, would take {share:.0%} of it"
         return Verdict("latency", "latency-bound", reason, _latency_advice(analysis))
-    if first.name == "arithmetic":
+    if name == "arithmetic":
         waste = _waste(analysis.utilisation)
-        reason = f"its multiply-adds alone take {share} at the measured peak{waste}"
-        return Verdict("arithmetic", "compute-bound", reason, _arithmetic_advice(analysis))
-    if first.name == "launches":
-        reason = f"launching kernels alone takes {share}"
+        reason = f"its multiply-adds alone take {part} at the measured peak{waste}"
+        return Verdict(name, "compute-bound", reason, _arithmetic_advice(analysis))
+    if name == "launches":
         advice = (
             "one launch instead of several (the direct path, operands packed ahead), or "
             "several products in one"
         )
-        return Verdict("launches", "latency-bound", reason, advice)
-    reason = f"moving its bytes through {first.name} alone takes {share}"
-    return Verdict(first.name, "memory-bound", reason, _memory_advice(first.name, analysis))
+        return Verdict(name, "latency-bound", f"launching kernels alone takes {part}", advice)
+    reason = f"moving its bytes through {name} alone takes {part}"
+    return Verdict(name, "memory-bound", reason, _memory_advice(name, analysis))
 
 
 def _memory_advice(name: str, analysis: Analysis) -> str:
@@ -478,6 +473,5 @@ def _time(
     contender = plan_contender("product", operands, ready, blocker_of(queue), c)
     contender.enqueue(1)
     contender.finish()
-    bench = Bench(pace_for("analysis", traits_of(queue.device).type))
-    bench.add(contender)
-    return bench.run(rounds)["product"].median
+    pace = pace_for("analysis", traits_of(queue.device).type)
+    return Bench(pace, contender).run(rounds)["product"].median

@@ -17,7 +17,7 @@ from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
 from ..families.registry import family_of
 from ..host.files import Purpose, write_whole
-from ..problem.problem import OPERANDS, GemmProblem, OperandName
+from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record
 from .ceilings import peak_of
 from .profile import Analysis, Profile
@@ -61,17 +61,18 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
     family = family_of(config)
     if family.packs_in_kernel:
         return "panels of both, by each work-item for itself, within the only launch"
-    packed = [name for name in OPERANDS if f"pack_{name}" in kernels]
-    return ", ".join(f"{name} ({_cause(name, problem, config)})" for name in packed) or "nothing"
-
-
-def _cause(name: OperandName, problem: GemmProblem, config: Config) -> str:
-    layout = problem.operand(name)
-    if layout.order == "strided":
-        return "neither its rows nor its columns are contiguous"
-    if layout.conjugate:
-        return "its elements are conjugated on the way"
-    return family_of(config).packing_cause(name, problem, config)
+    packed = []
+    for name in OPERANDS:
+        if f"pack_{name}" in kernels:
+            layout = problem.operand(name)
+            if layout.order == "strided":
+                cause = "neither its rows nor its columns are contiguous"
+            elif layout.conjugate:
+                cause = "its elements are conjugated on the way"
+            else:
+                cause = family.packing_cause(name, problem, config)
+            packed.append(f"{name} ({cause})")
+    return ", ".join(packed) or "nothing"
 
 
 def profile_table(profile: Profile) -> Table:
@@ -88,9 +89,8 @@ def profile_table(profile: Profile) -> Table:
             table.add_row(name, Text(value))
         table.add_section()
     for bound in profile.bounds:
-        table.add_row(
-            f"least, by {bound.name}", f"{time_text(bound.seconds)} ({bound.share:.0%} of the time)"
-        )
+        least = f"{time_text(bound.seconds)} ({bound.share:.0%} of the time)"
+        table.add_row(f"least, by {bound.name}", least)
     table.add_section()
     verdict = profile.verdict
     table.add_row("verdict", Text(f"{verdict.kind}: {verdict.reason}", style="bold"))
@@ -149,19 +149,15 @@ def _filling(analysis: Analysis) -> _Rows:
     if occupancy.groups is None:
         yield "occupancy", occupancy.limit
     else:
-        yield (
-            "occupancy, estimated",
-            f"{occupancy.groups} work-groups of {analysis.work_items}, {occupancy.sub_groups} of "
-            f"{occupancy.most_sub_groups} sub-groups a compute unit; limited by {occupancy.limit}",
-        )
+        groups = f"{occupancy.groups} work-groups of {analysis.work_items}"
+        resident = f"{occupancy.sub_groups} of {occupancy.most_sub_groups} sub-groups"
+        limit = f"a compute unit; limited by {occupancy.limit}"
+        yield "occupancy, estimated", f"{groups}, {resident} {limit}"
     tiles = "" if use.tiles is None else f"{use.tiles} tiles, "
     yield "work-groups", f"{tiles}{use.groups} work-groups for {use.units} compute units"
-    yield (
-        "utilisation",
-        f"{use.waves:.2f} waves"
-        + ("" if occupancy.groups else " of one work-group a unit")
-        + f", tail efficiency {use.tail:.0%}, at most {use.balance:.0%} of the units' time used",
-    )
+    waves = f"{use.waves:.2f} waves{'' if occupancy.groups else ' of one work-group a unit'}"
+    used = f"at most {use.balance:.0%} of the units' time used"
+    yield "utilisation", f"{waves}, tail efficiency {use.tail:.0%}, {used}"
     if use.useful is not None:
         yield "edges", f"{use.useful:.1%} of the tiles' multiply-adds are needed"
 
@@ -169,26 +165,23 @@ def _filling(analysis: Analysis) -> _Rows:
 def _bytes(profile: Profile) -> _Rows:
     traffic = profile.analysis.traffic
 
-    def intensity(moved: int | None) -> str:
-        return f"{number_text(profile.intensity(moved))} FLOP a byte"
+    def intensity(moved: int, where: str = "") -> str:
+        return f"{number_text(profile.intensity(moved))} FLOP a byte{where}: {_size(moved)}"
 
     achieved = f"{number_text(traffic.least / profile.seconds / 1e9)} GB/s achieved"
-    yield "intensity, least", f"{intensity(traffic.least)}: {_size(traffic.least)}, {achieved}"
+    yield "intensity, least", f"{intensity(traffic.least)}, {achieved}"
     if traffic.packing:
         yield "packing moves", _size(traffic.packing)
     if traffic.joining:
         yield "joining sums moves", _size(traffic.joining)
     if traffic.global_memory > traffic.least:
-        moved = traffic.global_memory
-        yield "intensity with these", f"{intensity(moved)}: {_size(moved)}"
+        yield "intensity with these", intensity(traffic.global_memory)
     if traffic.cache:
-        moved = traffic.cache
-        where = "global memory and caches"
-        yield "intensity of tiles", f"{intensity(moved)}, {where}: {_size(moved)}"
+        yield "intensity of tiles", intensity(traffic.cache, ", global memory and caches")
     if traffic.local:
-        alone = number_text(profile.intensity(traffic.local_by_items))
-        shared = f"{intensity(traffic.local)} ({alone} if work-items shared nothing)"
-        yield "in local memory", shared
+        shared, alone = map(profile.intensity, (traffic.local, traffic.local_by_items))
+        if_alone = f"({number_text(alone)} if work-items shared nothing)"
+        yield "in local memory", f"{number_text(shared)} FLOP a byte {if_alone}"
 
 
 def number_text(value: float | None) -> str:
@@ -282,15 +275,13 @@ def plot_roofline(profile: Profile, path: Path) -> None:
     save_figure(figure, path)
 
 
-_COLUMNS = ("technique", "change", "device", "shapes", "GFLOPS before", "after", "ratio", "verdict")
-
-
 def markdown_table(records: Sequence[Record]) -> str:
     """Tabulate records in Markdown, GFLOPS as geometric means over the shapes."""
-    on_the_right = ("GFLOPS before", "after", "ratio")
-    rows = [_COLUMNS, tuple("---:" if name in on_the_right else "---" for name in _COLUMNS)]
-    rows += [_row(record) for record in records]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    head = """\
+| technique | change | device | shapes | GFLOPS before | after | ratio | verdict |
+| --- | --- | --- | --- | ---: | ---: | ---: | --- |
+"""
+    return head + "".join(f"| {' | '.join(_row(record))} |\n" for record in records)
 
 
 def _row(record: Record) -> tuple[str, ...]:
@@ -299,21 +290,17 @@ def _row(record: Record) -> tuple[str, ...]:
         shapes += f"{', ' if shapes else ''}without {', '.join(record.skipped)}"
     if record.ratio is None or record.spread is None:
         reasons = "; ".join(dict.fromkeys(record.skipped.values()))
-        measured = ("-", "-", "-", f"{record.verdict}: {reasons}")
+        measured: tuple[str, ...] = ("-", "-", "-", f"{record.verdict}: {reasons}")
     else:
+        speeds = [(result.before.gflops, result.after.gflops) for result in record.results]
         measured = (
-            _mean([result.before.gflops for result in record.results]),
-            _mean([result.after.gflops for result in record.results]),
+            *(number_text(statistics.geometric_mean(side)) for side in zip(*speeds, strict=True)),
             f"{record.ratio:.3f} ± {record.spread:.3f}",
             record.verdict,
         )
     change = record.change if record.base == "database" else f"{record.base} -> {record.change}"
     cells = (record.technique, f"`{change}`", f"{record.device}, {record.types}", shapes, *measured)
     return tuple(printable(cell.replace("|", "\\|").replace("\n", " ")) for cell in cells)
-
-
-def _mean(values: Sequence[float]) -> str:
-    return number_text(statistics.geometric_mean(values))
 
 
 _STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
