@@ -44,9 +44,16 @@ def predicted(cases, coefficients):
     return WorkTable(work, [coefficients] * len(work), TRAITS.compute_units).seconds(*sizes, 1)
 
 
+def noisy(cases, rng):
+    return predicted(cases, TRUE) * np.exp(NOISE * rng.standard_normal(len(cases)))
+
+
+def sampled(cases, times):
+    return [Sample(*case, float(time)) for case, time in zip(cases, times, strict=True)]
+
+
 def fitted(cases, times):
-    samples = [Sample(*case, float(time)) for case, time in zip(cases, times, strict=True)]
-    return fit_coefficients(samples, TRAITS, CEILINGS)["direct"]
+    return fit_coefficients(sampled(cases, times), TRAITS, CEILINGS)["direct"]
 
 
 def deviations(cases):
@@ -69,7 +76,7 @@ def deviations(cases):
 def test_coefficients_are_found_again_in_noisy_times(seed):
     rng = np.random.default_rng(seed)
     cases = list(products(rng, 400))
-    found = fitted(cases, predicted(cases, TRUE) * np.exp(NOISE * rng.standard_normal(400)))
+    found = fitted(cases, noisy(cases, rng))
     assert found.times == 400
     # The median of the absolute value of normal noise is 0.67 of its deviation.
     assert found.error == pytest.approx(0.67 * NOISE, rel=0.2)
@@ -91,7 +98,7 @@ def test_coefficients_are_found_again_in_noisy_times(seed):
 def test_a_few_wrong_times_do_not_pull_it_far():
     rng = np.random.default_rng(3)
     cases = list(products(rng, 300))
-    times = predicted(cases, TRUE) * np.exp(NOISE * rng.standard_normal(300))
+    times = noisy(cases, rng)
     times[::20] *= 10
     ratios = np.log(predicted(cases, fitted(cases, times).coefficients) / predicted(cases, TRUE))
     # Least squares would be off by a twentieth of log(10), which is 0.115.
@@ -133,33 +140,33 @@ def test_the_error_about_unseen_configurations_tells_whether_a_fit_is_worth_havi
         factors = {config: np.exp(spread * rng.standard_normal()) for _, config in cases}
         times = predicted(cases, FAMILIES["direct"].coefficients if spread else TRUE)
         times = times * [factors[config] for _, config in cases]
-        samples = [Sample(*case, float(time)) for case, time in zip(cases, times, strict=True)]
         today = predicted(cases, FAMILIES["direct"].coefficients)
-        unseen = errors_of_unseen(samples, TRAITS, CEILINGS)["direct"]
+        unseen = errors_of_unseen(sampled(cases, times), TRAITS, CEILINGS)["direct"]
         wins += unseen < np.abs(np.log(today / times)).mean()
     assert wins == 5 if is_better else wins <= 2
 
 
 def test_nothing_is_known_of_unseen_configurations_after_one():
-    problem, config = next(products(np.random.default_rng(9), 1))
-    samples = [Sample(problem, config, 1e-3)] * 9
-    assert errors_of_unseen(samples, TRAITS, CEILINGS) == {"direct": np.inf}
+    cases = 9 * list(products(np.random.default_rng(9), 1))
+    assert errors_of_unseen(sampled(cases, 9 * [1e-3]), TRAITS, CEILINGS) == {"direct": np.inf}
 
 
-def test_few_times_move_nothing_far():
-    rng, assumed = np.random.default_rng(5), FAMILIES["direct"].coefficients
-    cases = list(products(rng, 8))
-    times = predicted(cases, assumed) * np.exp(NOISE * rng.standard_normal(8))
-    found = fitted(cases, times).coefficients
-    # Each moves the less, the more its own logarithm counts beside the noise of eight times.
-    moved = np.log(np.divide(astuple(found), astuple(assumed)))
-    assert np.abs(moved).max() < np.log(1.5)
+@pytest.mark.parametrize(("configs", "least", "most"), [(99, 0.85, 1.0), (3, 0.1, 0.5)])
+def test_what_is_assumed_counts_little_beside_many_configurations(configs, least, most):
+    """How far the coefficient of memory goes from what is assumed to what the times say, of 1."""
+    assumed, moved = FAMILIES["direct"].coefficients.memory, []
+    for seed in range(5):
+        drawn = list(products(np.random.default_rng(seed), 40))
+        few = list(dict.fromkeys(config for _, config in drawn))[:configs]
+        cases = [(problem, few[number % len(few)]) for number, (problem, _) in enumerate(drawn)]
+        found = fitted(cases, predicted(cases, TRUE)).coefficients.memory
+        moved.append(np.log(found / assumed) / np.log(TRUE.memory / assumed))
+    assert least < np.mean(moved) < most
 
 
 def test_too_few_times_give_none():
     cases = list(products(np.random.default_rng(6), 7))
-    samples = [Sample(*case, 1e-3) for case in cases]
-    assert fit_coefficients(samples, TRAITS, CEILINGS) == {}
+    assert fit_coefficients(sampled(cases, 7 * [1e-3]), TRAITS, CEILINGS) == {}
     assert fit_coefficients([], TRAITS, CEILINGS) == {}
 
 
