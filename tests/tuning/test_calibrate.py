@@ -1,8 +1,6 @@
 """Calibration: which kernels are timed, when it ends, and what it keeps."""
 
-import itertools
-from collections import Counter
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,15 +10,14 @@ from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.families.cost import Coefficients
-from pyclgemm.families.family import Role
-from pyclgemm.families.registry import FAMILIES, family_of
-from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.families.registry import family_of
 from pyclgemm.selection.database import Database, load_database, read_file, reload_database
 from pyclgemm.selection.model import knowledge, standing
 from pyclgemm.selection.records import Model
 from pyclgemm.selection.saving import save_records, user_file
 from pyclgemm.tuning import calibrate
 from pyclgemm.tuning.calibrate import Calibrator, kernels_in_turn, timed
+from tests.support import configs
 from tests.support.bench_fakes import FakeTime
 from tests.support.checks import raises
 from tests.support.databases import FLOAT32, predict
@@ -29,28 +26,23 @@ from tests.support.facts import recorded
 pytest.importorskip("scipy")
 
 
-# ------------------------------------------------------------- which kernels, in what order
-
-
 @pytest.mark.parametrize("name", ["sm_61", "sm_80", "sm_90", "gfx1100", "x86-64-v3"])
 def test_types_and_families_take_turns(name):
     traits = typical_traits(name)
     kernels = list(kernels_in_turn(traits, load_database()))
-    types = {"float32", "float64"} | ({"float16"} if traits.type == "gpu" else set())
-    assert {one.problem.dtype for one in kernels} == types
-    last = {dtype: max(i for i, k in enumerate(kernels) if k.problem.dtype == dtype)
-            for dtype in types}  # fmt: skip
-    for end in range(min(last.values())):
-        counts = Counter(one.problem.dtype for one in kernels[: end + 1])
-        assert max(counts.values()) - min(counts[dtype] for dtype in types) <= 1
-    for dtype in types:
-        families = [one.config.family for one in kernels if one.problem.dtype == dtype]
-        number = len(set(families))
-        assert set(families[:number]) == set(families)
-        if dtype == "float16" and name in ("sm_80", "sm_90"):
-            assert "matrix" in families
-        if dtype == "float16" and name == "sm_90":
-            assert "wgmma" in families
+    of_types = {}
+    for number, one in enumerate(kernels):
+        of_types.setdefault(one.problem.dtype, []).append(number)
+    assert of_types.keys() == {"float32", "float64", *["float16"] * (traits.type == "gpu")}
+    for end in range(min(numbers[-1] for numbers in of_types.values())):
+        counts = [sum(number <= end for number in numbers) for numbers in of_types.values()]
+        assert max(counts) - min(counts) <= 1
+    for numbers in of_types.values():
+        families = [kernels[number].config.family for number in numbers]
+        assert set(families[: len(set(families))]) == set(families)
+    units = {"sm_80": {"matrix"}, "sm_90": {"matrix", "wgmma"}}.get(name, set())
+    of_half = of_types.get("float16", ())
+    assert units <= {kernels[number].config.family for number in of_half}
 
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx1030", "x86-64-v3"])
@@ -58,26 +50,20 @@ def test_few_kernels_are_built_for_many_times_and_all_can_run(name):
     traits = typical_traits(name)
     kernels = list(kernels_in_turn(traits, load_database()))
     assert len(set(kernels)) == len(kernels)
-    for (dtype, family), own in itertools.groupby(
-        sorted(kernels, key=lambda one: (one.problem.dtype, one.config.family)),
-        key=lambda one: (one.problem.dtype, one.config.family),
-    ):
-        own = list(own)
-        configs = {one.config for one in own}
-        assert 1 <= len(configs) <= 6, (dtype, family)
-        assert len(own) >= min(8, 2 * len(configs))
-        for one in own:
-            assert not family_of(one.config).refusal(one.config, one.problem, traits)
+    of_families = {}
+    for one in kernels:
+        of_families.setdefault((one.problem.dtype, one.config.family), []).append(one.config)
+        assert not family_of(one.config).refusal(one.config, one.problem, traits)
+    for timed_ones in of_families.values():
+        built = len(set(timed_ones))
+        assert built <= 6 and len(timed_ones) >= min(8, 2 * built)
 
 
-# ------------------------------------------------------------- when it ends
-
-
-def run_until(until, build, each, kernels=None, first=0.0):
-    """Which of some kernels are timed where building takes `build` seconds, and when it ended."""
+def run_until(until, build, each, first=0.0):
+    """Which kernels are timed where building takes `build` seconds, and when it ended."""
     time, built = FakeTime(), set()
     time.seconds = first
-    kernels = kernels or list(kernels_in_turn(typical_traits("sm_80"), load_database()))
+    kernels = kernels_in_turn(typical_traits("sm_80"), load_database())
 
     def seconds_of(kernel):
         key = kernel.problem.dtype, kernel.config
@@ -109,16 +95,21 @@ def test_nothing_is_begun_for_which_there_is_no_time(left):
     assert run_until(5.0, 0.1, 0.1, first=5.0 - left) == ([], 5.0 - left)
 
 
-# ------------------------------------------------------------- what it keeps
-
-
 def truth(kernel, traits):
     """Twice what is assumed of a device of which nothing is known."""
     return 2 * float(predict([kernel.config], kernel.problem, traits, Database(()))[0])
 
 
+@pytest.fixture(params=["x86-64-v3", "sm_80"])
+def traits(request, monkeypatch):
+    """Those of a device of each kind, which need not be there."""
+    imagined = typical_traits(request.param)
+    monkeypatch.setattr(calibrate, "traits_of", lambda device: imagined)
+    return imagined
+
+
 @pytest.fixture
-def run(home, queue, traits, monkeypatch):
+def run(home, traits, monkeypatch):
     """A calibration whose measurements are made up, and pass on a clock of their own."""
     typical, time = typical_ceilings(traits), FakeTime()
     figures = [
@@ -146,11 +137,11 @@ def run(home, queue, traits, monkeypatch):
             time.seconds += each
             return seconds_of(kernel, traits)
 
-        timer = SimpleNamespace(seconds=seconds)
+        timer = Mock(seconds=seconds)
         monkeypatch.setattr(calibrate, "ceilings_in_turn", in_turn)
         monkeypatch.setattr(calibrate, "KernelTimer", lambda queue: timer)
         time.seconds = 0.0
-        found = Calibrator(queue, budget, tell, time.clock()).run()
+        found = Calibrator(Mock(), budget, tell, time.clock()).run()
         assert found.seconds == time.seconds <= budget
         assert found.path == user_file(traits)
         return found, told
@@ -216,15 +207,15 @@ def test_no_kernel_works(run):
         run(60.0, seconds_of=lambda kernel, traits: None)
 
 
-def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run, traits):
-    """Every other kernel of a type is slower than predicted, and the others are faster."""
+def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run):
+    """Of three kernels of a family one is as fast as predicted, one slower and one faster."""
     known, numbers = load_database(), {}
 
     def seconds_of(kernel, traits):
-        of_type = numbers.setdefault(kernel.problem.dtype, {})
-        number = of_type.setdefault(kernel.config, len(of_type))
+        of_family = numbers.setdefault((kernel.problem.dtype, kernel.config.family), {})
+        number = of_family.setdefault(kernel.config, len(of_family))
         (expected,) = predict([kernel.config], kernel.problem, traits, known)
-        return float(expected) * (4.0 if number % 2 else 0.25)
+        return float(expected) * (1.0, 4.0, 0.25)[number % 3]
 
     found, _ = run(60.0, seconds_of=seconds_of)
     assert found.fits == {}
@@ -233,36 +224,21 @@ def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run, traits)
 
 def test_what_the_tuner_found_stays(run, traits):
     """Records in any case, and models that are about the same ceilings."""
-    path, (family, config) = user_file(traits), next(iter(menus(traits).items()))
+    path, config = user_file(traits), configs.CPU if traits.type == "cpu" else configs.DIRECT
     known = recorded("512x512x512", config, 50.0)
-    model = Model("tuned", "2026-01-01", {family: Coefficients(tile=3e-6)})
+    model = Model("tuned", "2026-01-01", {config.family: Coefficients(tile=3e-6)})
     name = "complex64", "F32_F32_F32"
-    save_records(path, traits, name, [known], model=model)
-    reload_database()
     for is_about_them in (False, True):
-        found, _ = run(60.0)
-        entry = next(one for one in read_file(path).entries if one.name == name)
-        assert entry.own == (known,)
-        assert (entry.fitted is not None) == is_about_them
         save_records(path, traits, name, [known], model=model)
         reload_database()
+        found, _ = run(60.0)
+        (entry,) = (one for one in read_file(path).entries if one.name == name)
+        assert entry.own == (known,)
+        assert (entry.fitted is not None) == is_about_them
     assert read_file(path).source.text.startswith("tuned on")
 
 
-def menus(traits):
-    precision = resolve_precision(None, "complex64")
-    return {
-        name: menu[0]
-        for name, family in FAMILIES.items()
-        if family.runs("complex64", precision, traits)
-        and (menu := family.menu("complex64", traits, precision))
-        and family.role is Role.ANY
-    }
-
-
-@pytest.mark.parametrize(
-    "seconds", [0.5, 0, -1, 4000, float("nan"), float("inf"), "20", None, True]
-)
-def test_seconds_that_are_refused(queue, seconds):
+@pytest.mark.parametrize("seconds", [0.5, 0, -1, 4000, np.nan, np.inf, "20", None, True])
+def test_seconds_that_are_refused(seconds):
     with raises(ArgumentError, "seconds", repr(seconds), "wanted"):
-        pyclgemm.calibrate(queue, seconds)
+        pyclgemm.calibrate(None, seconds)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,33 +12,22 @@ from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, read_file
+from pyclgemm.selection.features import features_of, features_of_record
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
-from pyclgemm.tuning import search, tuner
+from pyclgemm.tuning import search, survey, tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import save_result, tune
+from tests.support import tuner_fakes as fakes
 from tests.support.databases import FLOAT32, a_database, file_of, made_file
 from tests.support.facts import cpu, gpu, recorded
-from tests.support.tuner_fakes import (
-    CPU_DATABASE,
-    GOAL,
-    GPU_DATABASE,
-    KNOWN,
-    OTHER,
-    SHAPES,
-    Pretender,
-    cpu_seconds,
-    on_cpu,
-    pretended_run,
-)
+from tests.support.tuner_fakes import KNOWN, OTHER, SHAPES, Pretender, cpu_seconds, on_cpu
 
 pytest.importorskip("optuna")
 
 
-@pytest.fixture
-def run(monkeypatch, tmp_path):
-    return pretended_run(monkeypatch, tmp_path)
+run = pytest.fixture(fakes.pretended_run)
 
 
 @pytest.fixture
@@ -56,13 +46,15 @@ def shapes_of(process):
     return {trial.shape.sizes for trial in process.trials}
 
 
-@pytest.mark.parametrize("database", [CPU_DATABASE, Database(())], ids=["known", "nothing known"])
+@pytest.mark.parametrize(
+    "database", [fakes.CPU_DATABASE, Database(())], ids=["known", "nothing known"]
+)
 def test_it_finds_something_better(run, database):
     result = run(on_cpu(), database=database)
     for standing in result.standings:
         best = cpu_seconds(standing.shape, standing.best)
         assert best < 0.85 * cpu_seconds(standing.shape, KNOWN)
-        assert (standing.baseline is None) == (database is not CPU_DATABASE)
+        assert (standing.baseline is None) == (database is not fakes.CPU_DATABASE)
         gain = standing.baseline and cpu_seconds(standing.shape, standing.baseline) / best
         assert standing.gain == (gain and pytest.approx(gain))
     assert [standing.shape.sizes for standing in result.standings] == SHAPES
@@ -113,7 +105,7 @@ def test_what_is_known_comes_first_and_what_comes_close_is_tried_on_the_nearest_
 def test_what_is_known_of_other_types_is_tried(run, kind):
     """Adapted to the type: float64 has vectors of half as many elements."""
     wide = Entry(*FLOAT32, (recorded("16x16x16", OTHER),))
-    narrow = replace(GOAL, VW=8, NR=24)
+    narrow = replace(fakes.GOAL, VW=8, NR=24)
     half = Entry("float64", "F64_F64_F64", (recorded("256x256x256", replace(narrow, VW=2, NR=6)),))
     process = on_cpu()
     run(process, database=a_database(file_of([wide, half], "cpu", kind=kind)))
@@ -145,22 +137,18 @@ def test_a_winner_by_chance_gives_way_to_what_stood(run):
     assert (standing.best, standing.gain) == (KNOWN, 1.0)
 
 
-# -------------------------------------------------------------------------- accidents
-
-
 @pytest.mark.parametrize("status", ["unbuildable", "unlaunchable", "wrong", "crash"])
 def test_failures_are_counted_and_passed_over(run, status):
     def fails(trial):
-        return trial.config.MR in (1, 3, 5, 7)
+        return trial.config.MR % 2 == 1
 
-    process = on_cpu(
-        accident=lambda trial: Outcome(status, reason=f"{status}!") if fails(trial) else None
-    )
+    failure = Outcome(status, reason=f"{status}!")
+    process = on_cpu(accident=lambda trial: failure if fails(trial) else None)
     result = run(process)
     assert result.outcomes[status] == sum(map(fails, process.trials)) > 0
     assert result.examples[status].startswith("cpu MR=")
     assert result.examples[status].endswith(f"{status}!")
-    assert all(standing.best.MR not in (1, 3, 5, 7) for standing in result.standings)
+    assert all(standing.best.MR % 2 == 0 for standing in result.standings)
     failed = [(trial.shape, trial.config) for trial in process.trials if fails(trial)]
     assert len(set(failed)) == len(failed)
 
@@ -176,11 +164,9 @@ def test_a_hang_is_counted_unless_the_budget_ended_it(run):
 
 
 def test_a_baseline_that_fails(run):
-    def accident(trial):
-        return Outcome("wrong") if trial.config in (KNOWN, OTHER) else None
-
-    result = run(on_cpu(accident=accident))
-    assert all(standing.best not in (None, KNOWN, OTHER) for standing in result.standings)
+    wrong = Outcome("wrong")
+    process = on_cpu(accident=lambda trial: wrong if trial.config in (KNOWN, OTHER) else None)
+    assert all(one.best not in (None, KNOWN, OTHER) for one in run(process).standings)
 
 
 def test_ctrl_c_keeps_what_was_found(run):
@@ -189,9 +175,6 @@ def test_ctrl_c_keeps_what_was_found(run):
     result = run(process)
     assert result.interrupted
     assert all(standing.best is not None for standing in result.standings)
-
-
-# -------------------------------------------------------------------------- a second run
 
 
 def test_a_second_run_resumes(run):
@@ -211,9 +194,6 @@ def test_a_second_run_resumes(run):
         assert standing.baseline in standing.seconds
     other = Pretender(replace(cpu(), driver="581.0"), cpu_seconds)
     assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
-
-
-# -------------------------------------------------------------------------- shapes
 
 
 def test_a_large_product_may_be_faster_than_a_small_one(run):
@@ -244,7 +224,7 @@ def test_each_layout_is_tuned_and_remembered_by_itself(run, choices):
     for result in (run(Pretender(cpu(), seconds), shapes) for _ in range(2)):
         assert [str(standing.shape) for standing in result.standings] == ["64x64x64", "64x64x64:NT"]
         assert [standing.best.NR for standing in result.standings] == [64, 16]
-        chosen = [choice.config for choice in choices(result, CPU_DATABASE)]
+        chosen = [choice.config for choice in choices(result, fakes.CPU_DATABASE)]
         assert chosen == [standing.best for standing in result.standings]
 
 
@@ -267,9 +247,6 @@ def test_the_nearest_shapes(shape, others):
         assert str(found[0].shape) == others[0]
 
 
-# -------------------------------------------------------------------------- families
-
-
 def gpu_seconds(shape, config):
     """The direct path wins below 100^3, the indirect one above; small tiles are slow."""
     wins = (config.family == "direct") == (math.prod(shape.sizes) < 10**6)
@@ -282,7 +259,7 @@ def run_gpu(run):
     def tuned(shapes, **options):
         process = Pretender(gpu(local_memory_bytes=2**17), gpu_seconds)
         families = ("direct", "indirect")
-        return process, run(process, shapes, GPU_DATABASE, families=families, **options)
+        return process, run(process, shapes, fakes.GPU_DATABASE, families=families, **options)
 
     return tuned
 
@@ -290,7 +267,7 @@ def run_gpu(run):
 def test_the_boundary_between_the_paths_is_measured_and_followed(run_gpu, choices):
     _, result = run_gpu([(64, 64, 64), (256, 256, 256)])
     assert [standing.best.family for standing in result.standings] == ["direct", "indirect"]
-    for standing, choice in zip(result.standings, choices(result, GPU_DATABASE), strict=True):
+    for standing, choice in zip(result.standings, choices(result, fakes.GPU_DATABASE), strict=True):
         assert {config.family for config in standing.scores} == {"direct", "indirect"}
         assert (choice.config, choice.level) == (standing.best, "architecture")
 
@@ -340,9 +317,6 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices)
         assert choice.reason.startswith("measured on this very product")
 
 
-# -------------------------------------------------------------------------- arguments
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -363,10 +337,30 @@ def test_bad_arguments(arguments, error, message):
 @pytest.mark.parametrize("contributes", [False, True])
 def test_a_contributed_model_is_about_no_measured_ceilings(run, contributes):
     ceilings = replace(typical_ceilings(cpu()), global_memory=1.0, date="2026-01-01")
-    (file,) = CPU_DATABASE.groups[0]
+    (file,) = fakes.CPU_DATABASE.groups[0]
     of_device = DatabaseFile.make(file.path, file.match, file.source, file.entries, ceilings)
-    result = run(
-        on_cpu(), database=a_database(of_device), survey=1.0, contributes=contributes, budget=30.0
-    )
+    options = {"survey": 1.0, "contributes": contributes, "budget": 30.0}
+    result = run(on_cpu(), database=a_database(of_device), **options)
     assert result.model is not None
     assert result.ceilings == (None if contributes else ceilings)
+
+
+def test_a_survey_learns_nothing_from_the_products_that_it_is_judged_on(run, monkeypatch):
+    fit, extend = (Mock(side_effect=one) for one in (survey.fit_coefficients, survey.extended_file))
+    monkeypatch.setattr(survey, "fit_coefficients", fit)
+    monkeypatch.setattr(survey, "extended_file", extend)
+    result = run(on_cpu(), survey=1.0, budget=250.0, families=["cpu"])
+    # They are the first that it measures.
+    count = result.report.before.products
+    judged, others = (
+        {features_of(one.problem) for one in some}
+        for some in (result.surveyed[:count], result.surveyed[count:])
+    )
+    fitted = {features_of(one.problem) for call in fit.mock_calls for one in call.args[0]}
+    assert len(fitted & others) >= len(others) - 2  # the last may have come too late
+    records = [one for call in extend.mock_calls for one in call.args[3]]
+    kept, missed = (
+        {features_of_record(one, *FLOAT32) for one in some} for some in (records, result.missed)
+    )
+    assert others & kept and others & missed
+    assert count == 16 and not judged & (fitted | kept | missed)
