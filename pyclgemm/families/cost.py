@@ -26,7 +26,6 @@ from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
-from ..problem.precision import is_complex
 from ..problem.problem import GemmProblem, MatrixLayout
 
 Column = NDArray[np.float64]
@@ -127,13 +126,13 @@ def tile_rounds(slices: int, fill: int) -> int:
 class Costs:
     """Seconds of single operations of a product, at the ceilings of a device."""
 
+    problem: GemmProblem
+    traits: DeviceTraits
     multiply_add: float  # of one compute unit
     load: float  # a load instruction of one work-item, of one compute unit
     local_byte: float  # of one compute unit
     cache_byte: float  # of one compute unit
     memory_byte: float  # of global memory, of all compute units together
-    stored: int  # bytes of an element of A and B
-    result: int  # of an element of the result
 
     @classmethod
     def of(
@@ -149,25 +148,41 @@ class Costs:
             rate = ceilings.units.get(unit_name(unit, precision.multiplied or ""))
         else:
             rate = ceilings.arithmetic.get(precision.arithmetic)
-        single = ceilings.arithmetic["float32"]
         if rate is None:
             return None
-        terms = precision.terms * (_COMPLEX if is_complex(problem.dtype) else 1)
+        terms = precision.terms * (_COMPLEX if problem.complex else 1)
         memory = 1e-9 / ceilings.global_memory
         return cls(
+            problem,
+            traits,
             terms * 2e-9 * units / rate,
-            _LOADS * 2e-9 * units / single,
+            _LOADS * 2e-9 * units / ceilings.arithmetic["float32"],
             1e-9 * units / ceilings.local_memory if ceilings.local_memory else 0.0,
             1e-9 * units / ceilings.cache if ceilings.cache else memory * units,
             memory,
-            stored_bytes(problem.dtype),
-            stored_bytes(problem.result_dtype),
         )
 
     @property
-    def operand_element(self) -> float:
-        """Seconds, of all units together, of reading an element of A or B once."""
-        return self.memory_byte * self.stored
+    def stored(self) -> int:
+        """Bytes of an element of A and B."""
+        return stored_bytes(self.problem.dtype)
+
+    @property
+    def result(self) -> int:
+        """Bytes of an element of the result."""
+        return stored_bytes(self.problem.result_dtype)
+
+    def work(self, rows: int, columns: int, depth: int, times: float = 1, **terms: Any) -> Work:
+        """The work of a slab, whose multiply-adds count `times`; `terms` are others, by name."""
+        return Work(
+            rows,
+            columns,
+            depth,
+            self.multiply_add * rows * columns * depth * times,
+            operand=self.memory_byte * self.stored,
+            result=self.memory_byte * self.result * (2 if self.problem.c else 1),
+            **terms,
+        )
 
     def is_aligned(self, layout: MatrixLayout) -> bool:
         """Whether rows begin where vectors of memory do, and so at whole sectors or nearly."""
@@ -208,10 +223,6 @@ class Costs:
         """Seconds of one compute unit to store entries of the result, as `transfer` has them."""
         aligned = self.is_aligned(layout)
         return max(self.transfer(entries, self.result, lanes, width, step=step, aligned=aligned))
-
-    def result_element(self, problem: GemmProblem) -> float:
-        """Seconds, of all units together, of writing an entry of the result, and reading C's."""
-        return self.memory_byte * self.result * (2 if problem.c else 1)
 
 
 class WorkTable:

@@ -26,7 +26,7 @@ from ..problem.bounds import Allowed, out_of_bounds
 from ..problem.precision import Precision
 from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
-from .cost import Coefficients, Work
+from .cost import Coefficients, Costs, Work
 
 C = TypeVar("C", bound=Config)
 
@@ -278,9 +278,14 @@ class Family(ABC, Generic[C]):
     ) -> Work | None:
         """What a configuration does for products that lie as `problem`, whatever their sizes.
 
-        Of the sizes only the order of m and n may be asked. None where no time can be predicted:
-        such a configuration is taken only where it was measured.
+        None where no time can be predicted: such a configuration is taken only where it was
+        measured.
         """
+        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
+        return None if costs is None else self.work_at(config, costs)
+
+    def work_at(self, config: C, costs: Costs) -> Work | None:
+        """The same by the costs of single operations; of sizes only the order of m and n counts."""
         return None
 
     def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:

@@ -245,10 +245,13 @@ def test_operations_take_a_compute_units_share_of_the_ceilings(
     assert costs.multiply_add == pytest.approx(multiply_adds * 2 * 10 / (rate * 1e9))
     assert costs.load == pytest.approx(4 * 2 * 10 / (1000 * 1e9))  # that of 4 in float32
     assert (costs.cache_byte, costs.local_byte) == pytest.approx((10 / 20e9, 10 / 40e9))
-    assert costs.operand_element == pytest.approx(np.dtype(dtype).itemsize / 2e9)
-    assert costs.result_element(wanted) == pytest.approx(bytes_of_result / 2e9)
+    tile = costs.work(2, 3, 5)
+    assert tile.multiply == pytest.approx(30 * costs.multiply_add)
+    assert tile.operand == pytest.approx(np.dtype(dtype).itemsize / 2e9)
+    assert tile.result == pytest.approx(bytes_of_result / 2e9)
     # An addend is read as the result is written; a CPU has no ceilings of its own for caches.
-    assert costs.result_element(replace(wanted, c=wanted.out)) == 2 * costs.result_element(wanted)
+    added = Costs.of(replace(wanted, c=wanted.out), gpu(compute_units=10), ceilings)
+    assert added.work(2, 3, 5).result == 2 * tile.result
     without = replace(ceilings, cache=None, local_memory=None)
     costs = Costs.of(wanted, cpu(compute_units=10), without)
     assert (costs.cache_byte, costs.local_byte) == (10 * costs.memory_byte, 0)

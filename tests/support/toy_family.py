@@ -8,7 +8,6 @@ from typing import ClassVar
 from pyclgemm.codegen.config import Config, at_most
 from pyclgemm.codegen.kernel import GemmParts
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.families.cost import Costs, Work
 from pyclgemm.families.family import Family, Tile, point_table
 from pyclgemm.families.registry import FAMILIES, register
 
@@ -80,15 +79,9 @@ class ToyFamily(Family[ToyConfig]):
         )
         return KernelSource("toy", text, arguments, (1,))
 
-    def work(self, config, problem, traits, ceilings):
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
-        return Work(
-            config.ROWS, 1, 1, config.ROWS * costs.multiply_add,
-            cache=(config.ROWS + 1) * costs.stored * costs.cache_byte,
-            operand=costs.operand_element, result=costs.result_element(problem),
-        )  # fmt: skip
+    def work_at(self, config, costs):
+        cache = (config.ROWS + 1) * costs.stored * costs.cache_byte
+        return costs.work(config.ROWS, 1, 1, cache=cache)
 
     def axes(self, dtype, traits, precision):
         return {"ROWS": (1, 8, 64)}

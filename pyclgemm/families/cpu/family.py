@@ -9,7 +9,6 @@ from ...codegen.config import COMPLEX_VECTORS, STAGED_BYTES, at_most, multiple
 from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
-from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
@@ -229,13 +228,9 @@ class CpuFamily(CpuTiles[CpuConfig]):
         read = tiles * problem.k * (config.MR + config.NR) * size
         return replace(super().traffic(problem, config, run), packing=packing, tiles=read)
 
-    def work(
-        self, config: CpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: CpuConfig, costs: Costs) -> Work:
         """A core computes register tiles, block by block of k; each block adds to the result."""
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
+        problem, traits = costs.problem, costs.traits
         sums = config.MR * config.vectors
         lanes = max(1, traits.vector_bytes // STAGED_BYTES[problem.dtype])
         wide = math.ceil(config.VW / lanes)  # registers of a vector
@@ -245,11 +240,11 @@ class CpuFamily(CpuTiles[CpuConfig]):
         in_place = reads_b_in_place(problem, config)
         packing = 2 * costs.memory_byte * costs.stored
         dots = in_place and problem.b.order != "row"
-        return Work(
+        return costs.work(
             config.MR,
             config.NR,
             1,  # a block may be of any depth
-            costs.multiply_add * config.MR * config.NR * unused * max(1.0, _CHAINS / sums),
+            unused * max(1.0, _CHAINS / sums),
             loads=costs.multiply_add
             * lanes
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
@@ -259,8 +254,6 @@ class CpuFamily(CpuTiles[CpuConfig]):
             store=costs.cache_byte * config.MR * config.NR * costs.result,
             packed_a=packing,
             packed_b=0.0 if in_place or problem.packed else packing,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from ...codegen.config import (
 )
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...device.ceilings import Ceilings, resident_groups
+from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
@@ -93,9 +94,10 @@ class _Strip:
     run_k: int  # depths of a work-item that lie one behind the other
     readers: int  # work-items that read an element of A
     rows: int  # of A that a sub-group reads at once
-    alone: float  # as in `Work`
-    rounds: float
+    rounds: float  # as in `Work`
     exposed: float
+    items: int  # work-items of a work-group, and registers of each
+    registers: int
 
 
 class _FewRows(Family[Few]):
@@ -119,14 +121,19 @@ class _FewRows(Family[Few]):
         groups = strips * math.ceil(problem.m / config.MR) * problem.products
         return self.single_launch(product, config, traits, groups)
 
-    def _few_rows(
-        self, config: Few, problem: GemmProblem, costs: Costs, strip: _Strip, resident: int
-    ) -> Work:
+    @abstractmethod
+    def _strip(self, config: Few, costs: Costs, *, along_k: bool) -> _Strip:
+        """How columns of B are read, whose columns (`along_k`) or rows are contiguous."""
+
+    def work_at(self, config: Few, costs: Costs) -> Work:
         """The work of a strip of columns: B is read once, in vectors where its rows allow it."""
+        problem, size = costs.problem, costs.stored
         swapped = problem.n < problem.m
-        a, b = (problem.b.transposed, problem.a.transposed) if swapped else (problem.a, problem.b)
-        out = problem.out.transposed if swapped else problem.out
-        rows, columns, depth, size = config.MR, config.columns, strip.depth, costs.stored
+        if swapped:
+            problem = problem.transposed
+        a, b = problem.a, problem.b
+        strip = self._strip(config, costs, along_k=b.order == "column")
+        rows, columns, depth = config.MR, config.columns, strip.depth
 
         def read(layout: MatrixLayout, elements: int, along_k: bool, rows: int = 0) -> list[float]:
             """Seconds of loads, and of bytes from the cache."""
@@ -149,22 +156,20 @@ class _FewRows(Family[Few]):
             loads_a, _ = costs.transfer(
                 rows * depth * strip.readers, size, 1, 1, rows=strip.lanes_k * strip.rows
             )
-        across = strip.lanes_n if out.order == "row" else 1
-        return Work(
+        across = strip.lanes_n if problem.out.order == "row" else 1
+        local = self.local_bytes(config, problem.dtype)
+        return costs.work(
             rows,
             columns,
             depth,
-            costs.multiply_add * rows * columns * depth,
-            resident=resident,
-            alone=max(1.0, strip.alone),
+            resident=resident_groups(costs.traits, strip.items, local, strip.registers),
+            alone=max(1.0, _UNIT_LANES / strip.items),
             rounds=strip.rounds,
             exposed=strip.exposed,
             swapped=swapped,
             loads=loads_a + loads_b,
             cache=cache_b + costs.cache_byte * rows * depth * size,
-            store=costs.store(rows * columns, out, across, 1, step=config.VW),
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
+            store=costs.store(rows * columns, problem.out, across, 1, step=config.VW),
         )
 
 
@@ -222,33 +227,23 @@ class GemvFamily(_FewRows[GemvConfig]):
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
-    def work(
-        self, config: GemvConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def _strip(self, config: GemvConfig, costs: Costs, *, along_k: bool) -> _Strip:
         """Lanes along k take VW depths at a time, KWI times in a row."""
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
-        registers = 2 * config.MR * config.VW * math.ceil(costs.stored / 4) + _SPARE
-        steps = join_of(
-            config.lanes_k, config.MR * config.columns, STAGED_BYTES[problem.dtype]
-        ).steps
-        local = self.local_bytes(config, problem.dtype)
-        larger = problem.a.transposed if problem.n < problem.m else problem.b
-        if larger.order == "column":
+        if along_k:
             lanes_k = min(SUB_GROUP, config.lanes_k)
             lanes_n = SUB_GROUP // lanes_k
         else:
             lanes_n = min(SUB_GROUP, config.LANES_N)
             lanes_k = SUB_GROUP // lanes_n
+        joined = config.MR * config.columns
+        steps = join_of(config.lanes_k, joined, STAGED_BYTES[costs.problem.dtype]).steps
         # The depths that an unrolled loop leaves over are loaded one after the other.
         tail = (config.KWI - 1) / 2
-        strip = _Strip(
-            config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1,
-            _UNIT_LANES / config.WGS, 1 + len(steps) + tail, 1 / (config.lanes_k * config.KWI),
+        return _Strip(
+            config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1, 1 + len(steps) + tail,
+            1 / (config.lanes_k * config.KWI), config.WGS,
+            2 * config.MR * config.VW * math.ceil(costs.stored / 4) + _SPARE,
         )  # fmt: skip
-        resident = resident_groups(traits, config.WGS, local, registers)
-        return self._few_rows(config, problem, costs, strip, resident)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         return {
@@ -341,25 +336,12 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         unit = register_unit(problem.precision, traits)
         return unit.text if unit else ""
 
-    def work(
-        self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def _strip(self, config: GemvUnitConfig, costs: Costs, *, along_k: bool) -> _Strip:
         """Sub-groups divide k, and multiply what they load to registers."""
-        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
-        if costs is None:
-            return None
-        strip = _Strip(
-            4 * config.run, 8, 4, config.run, 1, 8,
-            _UNIT_LANES / (_LANES * config.SUBGROUPS), 1 + len(sums_join(config).steps),
-            1 / config.SUBGROUPS,
+        return _Strip(
+            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(sums_join(config).steps),
+            1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),
         )  # fmt: skip
-        resident = resident_groups(
-            traits,
-            _LANES * config.SUBGROUPS,
-            self.local_bytes(config, problem.dtype),
-            _registers(config),
-        )
-        return self._few_rows(config, problem, costs, strip, resident)
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         return {

@@ -17,7 +17,7 @@ from ...codegen.matrix_units import (
     sub_group_lanes,
 )
 from ...codegen.pack import pack_operands, why_units_pack
-from ...device.ceilings import Ceilings, resident_groups
+from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.precision import Precision
@@ -130,13 +130,11 @@ class MatrixFamily(Family[MatrixConfig]):
         local = (config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG) * size
         return self.tile_traffic(problem, self.tile(config), run, size, (local, local))
 
-    def work(
-        self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: MatrixConfig, costs: Costs) -> Work | None:
         """Sub-groups multiply slabs in local memory; what cannot be copied is packed first."""
-        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
+        problem, traits = costs.problem, costs.traits
         unit = element_unit(problem.dtype, problem.precision, traits)
-        if costs is None or unit is None:
+        if unit is None:
             return None
         items = sub_group_lanes(traits) * config.subgroups
         packed = packed_forms(problem, config, unit)
@@ -164,16 +162,15 @@ class MatrixFamily(Family[MatrixConfig]):
             joined = costs.local_byte * 2 * config.MWG * config.NWG * costs.result * config.SLICES
         # Terms of split elements lie one behind the other.
         packing = 2 * costs.memory_byte * costs.stored * problem.precision.terms
-        return Work(
+        return costs.work(
             config.MWG,
             config.NWG,
             config.KWG,
-            costs.multiply_add * config.MWG * config.NWG * config.KWG,
-            config.FILL,
-            resident_groups(traits, items, local_bytes(config, problem.dtype), registers),
-            max(1.0, _SCHEDULERS / config.subgroups),
-            tile_rounds(config.SLICES, config.FILL),
-            1 / max(1, config.STAGES - 1),
+            fill=config.FILL,
+            resident=resident_groups(traits, items, local_bytes(config, problem.dtype), registers),
+            alone=max(1.0, _SCHEDULERS / config.subgroups),
+            rounds=tile_rounds(config.SLICES, config.FILL),
+            exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * config.KWG * costs.stored,
             cache=cache,
             loads=loads,
@@ -182,8 +179,6 @@ class MatrixFamily(Family[MatrixConfig]):
             packs=len(packed),
             packed_a=packing if "a" in packed else 0.0,
             packed_b=packing if "b" in packed else 0.0,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def load_bytes(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> dict[str, int]:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from ...codegen.config import Constraint, at_most, multiple
 from ...codegen.element import ElementType
 from ...codegen.launch import Schedule
-from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits, crashes_on_small_halves
 from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
@@ -107,25 +106,18 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         groups = math.ceil(problem.products / SmallTiling(problem, config, element).products)
         return self.single_launch(product, config, traits, groups)
 
-    def work(
-        self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: SmallConfig, costs: Costs) -> Work:
         """Each work-item takes tiles of whole products; a group takes WGS of them."""
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
         read = (config.MWI + config.NWI) * config.KWI * config.WGS
-        return Work(
+        return costs.work(
             config.MWI,
             config.NWI,
             config.KWI,
-            costs.multiply_add * config.MWI * config.NWI * config.KWI * config.WGS,
+            config.WGS,
             tiles=config.WGS,
-            resident=max(1, traits.max_work_group_size // config.WGS),
+            resident=max(1, costs.traits.max_work_group_size // config.WGS),
             local=costs.local_byte * read * costs.stored,
             store=costs.cache_byte * config.MWI * config.NWI * config.WGS * costs.result,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
@@ -193,22 +185,14 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
         groups = min(product.problem.products, _ITEMS_PER_CORE * traits.compute_units)
         return self.single_launch(product, config, traits, groups)
 
-    def work(
-        self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: SmallCpuConfig, costs: Costs) -> Work:
         """A core computes one register tile after the other."""
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
-        return Work(
+        return costs.work(
             config.MR,
             config.NR,
             1,
-            costs.multiply_add * config.MR * config.NR,
             loads=costs.multiply_add * config.VW * (config.MR + config.NR // config.VW),
             store=costs.cache_byte * config.MR * config.NR * costs.result,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:

@@ -10,7 +10,7 @@ from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
-from ...device.ceilings import Ceilings, resident_groups
+from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
@@ -127,14 +127,9 @@ class _TiledFamily(Family[Tiled]):
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return problem
 
-    def work(
-        self, config: Tiled, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: Tiled, costs: Costs) -> Work:
         """Slabs pass through local memory; work-items read fragments of them."""
-        costs = Costs.of(problem, traits, ceilings)
-        if costs is None:
-            return None
-        tiles = config.tiles
+        problem, traits, tiles = costs.problem, costs.traits, config.tiles
         read = self._as_read(problem)
         staged = STAGED_BYTES[problem.dtype]
         held = tiles.MWI * tiles.NWI + 2 * (tiles.MWI + tiles.NWI)
@@ -161,16 +156,16 @@ class _TiledFamily(Family[Tiled]):
         joined = costs.local_byte * 2 * tiles.MWG * tiles.NWG * staged * (tiles.SLICES - 1)
         packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
         lanes = _LANES if traits.vendor in ("nvidia", "amd") else _lockstep(traits)
-        return Work(
+        items, size = tiles.work_items, local_bytes(tiles, problem.dtype)
+        return costs.work(
             tiles.MWG,
             tiles.NWG,
             tiles.KWG,
-            costs.multiply_add * tiles.MWG * tiles.NWG * tiles.KWG,
-            tiles.FILL,
-            resident_groups(traits, tiles.work_items, local_bytes(tiles, problem.dtype), registers),
-            max(1.0, lanes / tiles.work_items),
-            tile_rounds(tiles.SLICES, tiles.FILL),
-            1 / max(1, tiles.STAGES - 1),
+            fill=tiles.FILL,
+            resident=resident_groups(traits, items, size, registers),
+            alone=max(1.0, lanes / items),
+            rounds=tile_rounds(tiles.SLICES, tiles.FILL),
+            exposed=1 / max(1, tiles.STAGES - 1),
             local=costs.local_byte * local * tiles.KWG,
             cache=cache,
             loads=loads,
@@ -180,8 +175,6 @@ class _TiledFamily(Family[Tiled]):
             packs=2 if self.packs else 0,
             packed_a=packing,
             packed_b=packing,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def load_bytes(self, problem: GemmProblem, config: Tiled, run: Run) -> dict[str, int]:

@@ -17,7 +17,6 @@ from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import pack_operands, padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
-from ...device.ceilings import Ceilings
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import Matrix
@@ -200,27 +199,21 @@ class WgmmaFamily(Family[WgmmaConfig]):
         stored = size * parts_of(terms)
         return self.tile_traffic(problem, tile, run, stored, (local, local), terms)
 
-    def work(
-        self, config: WgmmaConfig, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
-    ) -> Work | None:
+    def work_at(self, config: WgmmaConfig, costs: Costs) -> Work:
         """Warpgroups multiply out of local memory; one work-group has a compute unit to itself."""
-        costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
-        if costs is None:
-            return None
-        precision = problem.precision
-        unit = required_wgmma_unit(precision, traits)
+        problem, precision = costs.problem, costs.problem.precision
+        unit = required_wgmma_unit(precision, costs.traits)
         swapped = _is_exchanged(problem)
         packed = boxed_forms(problem.transposed if swapped else problem, unit)
         depth = ROW_BYTES // unit.element_bytes
         stored = unit.element_bytes * parts_of(precision.terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
         packing = costs.memory_byte * (costs.stored + stored)
-        return Work(
+        return costs.work(
             config.MWG,
             config.NWG,
             depth,
-            costs.multiply_add * config.MWG * config.NWG * depth,
-            config.FILL,
+            fill=config.FILL,
             exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
@@ -231,8 +224,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
             packed_b=packing if "ba"[swapped] in packed else 0.0,
             swapped=swapped,
             descriptors=config.TMA,
-            operand=costs.operand_element,
-            result=costs.result_element(problem),
         )
 
     def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
