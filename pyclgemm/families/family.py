@@ -7,12 +7,13 @@ line in `pyclgemm.families.registry`.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_type_hints
 
 from ..codegen.config import VECTOR_BYTES, Config, Constraint
 from ..codegen.element import ElementType, stored_bytes
@@ -140,9 +141,7 @@ def _least_traffic(problem: GemmProblem) -> int:
 class Family(ABC, Generic[C]):
     """One kernel family: its configurations, kernels and launches."""
 
-    name: ClassVar[str]  # the path that choices, databases and the command line name
     config_class: ClassVar[type[Config]]
-    bounds: ClassVar[Mapping[str, Allowed]]  # the values that each parameter may have
     #: What parameters must be to each other and to the device, in the order of reporting
     constraints: ClassVar[tuple[Constraint, ...]]
     role: ClassVar[Role] = Role.ANY
@@ -157,6 +156,17 @@ class Family(ABC, Generic[C]):
     most_rows: ClassVar[int | None] = None
     coefficients: ClassVar[Coefficients] = Coefficients()  # where nothing was fitted
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
+
+    @property
+    def name(self) -> str:
+        """The path that choices, databases and the command line name."""
+        return self.config_class.family
+
+    @functools.cached_property
+    def bounds(self) -> Mapping[str, Allowed]:
+        """The values that each parameter may have, as the configuration's class annotates it."""
+        hints = get_type_hints(self.config_class, include_extras=True)
+        return {one.name: hints[one.name].__metadata__[0] for one in fields(self.config_class)}
 
     @property
     def uses_units(self) -> bool:

@@ -20,13 +20,13 @@ from .small.family import SmallCpuFamily, SmallFamily
 from .tiled.family import DirectFamily, XgemmFamily
 from .wgmma.family import WgmmaFamily
 
-_ALL = (
-    XgemmFamily, DirectFamily, GemvFamily, GemvUnitFamily, MatrixFamily, WgmmaFamily, CpuFamily,
-    SmallFamily, SmallCpuFamily,
+_ALL: tuple[Family[Any], ...] = (
+    XgemmFamily(), DirectFamily(), GemvFamily(), GemvUnitFamily(), MatrixFamily(), WgmmaFamily(),
+    CpuFamily(), SmallFamily(), SmallCpuFamily(),
 )  # fmt: skip
 
 #: The families by name, in the order of messages, of the schema, and of the tuner.
-FAMILIES: dict[str, Family[Any]] = {family.name: family() for family in _ALL}
+FAMILIES = {family.name: family for family in _ALL}
 
 
 def register(family: Family[Any]) -> None:

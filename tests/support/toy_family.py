@@ -3,13 +3,14 @@
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pyclgemm.codegen.config import Config, at_most
 from pyclgemm.codegen.kernel import GemmParts
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.families.family import Family, Tile, point_table
 from pyclgemm.families.registry import FAMILIES, register
+from pyclgemm.problem.bounds import up_to
 
 _KERNEL = """
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -31,7 +32,7 @@ void toy({arguments})
 class ToyConfig(Config):
     """Rows of a work-item."""
 
-    ROWS: int
+    ROWS: Annotated[int, up_to(64)]
 
     family: ClassVar[str] = "toy"
 
@@ -45,10 +46,8 @@ def _entry(name, order, row, column):
 class ToyFamily(Family[ToyConfig]):
     """float32 on CPUs, without an epilogue and without batches."""
 
-    name = "toy"
     config_class = ToyConfig
     on_cpu = True
-    bounds = {"ROWS": range(1, 65)}
     constraints = (at_most("the rows of a work-item", 32, lambda config: config.ROWS),)
 
     def tile(self, config):

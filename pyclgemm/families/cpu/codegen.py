@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
@@ -21,6 +21,7 @@ from ...codegen.source import (
     zeroed,
 )
 from ...device.traits import DeviceTraits
+from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName, PackedLayout
@@ -54,14 +55,14 @@ class CpuConfig(Config):
         1 fetches a tile of the result while its sums are formed.
     """
 
-    MR: int
-    NR: int
-    KC: int
-    VW: int
-    MC: int = 512
-    PACKB: int = 1
-    PREFETCHB: int = 1
-    PREFETCHC: int = 1
+    MR: Annotated[int, up_to(64)]
+    NR: Annotated[int, up_to(1024)]
+    KC: Annotated[int, up_to(4096)]
+    VW: Annotated[int, VECTOR_WIDTHS]
+    MC: Annotated[int, up_to(2**15)] = 512
+    PACKB: Annotated[int, FLAG] = 1
+    PREFETCHB: Annotated[int, FLAG] = 1
+    PREFETCHC: Annotated[int, FLAG] = 1
 
     family: ClassVar[str] = "cpu"
 

@@ -10,7 +10,6 @@ from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
 from ...device.traits import DeviceTraits
-from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
@@ -128,14 +127,9 @@ def vector_registers(traits: DeviceTraits) -> int:
 class CpuFamily(CpuTiles[CpuConfig]):
     """One work-item a core, explicit vectors, operands packed by the item."""
 
-    name = CpuConfig.family
     config_class = CpuConfig
     packs_in_kernel = True
     source = staticmethod(generate_cpu)
-    bounds = {
-        "MR": up_to(64), "NR": up_to(1024), "KC": up_to(4096), "VW": VECTOR_WIDTHS,
-        "MC": up_to(2**15), "PACKB": FLAG, "PREFETCHB": FLAG, "PREFETCHC": FLAG,
-    }  # fmt: skip
     constraints = (
         at_most("the vectors of sums", _MOST_VECTORS, lambda c: c.MR * (c.NR // c.VW)),
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
@@ -13,6 +13,7 @@ from ...codegen.matrix_units import MatrixUnit, unit_multiplying
 from ...codegen.source import KernelSource, divided, modulo, plus, times
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
+from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, MatrixLayout
 
@@ -38,12 +39,12 @@ class GemvConfig(Config):
         ``ld.global.nc.L1::no_allocate.L2::128B``): no element is read twice by a work-group.
     """
 
-    MR: int
-    WGS: int
-    LANES_N: int
-    VW: int
-    KWI: int = 1
-    STREAMB: int = 0
+    MR: Annotated[int, up_to(64)]
+    WGS: Annotated[int, up_to(2**14)]
+    LANES_N: Annotated[int, up_to(2**14)]
+    VW: Annotated[int, VECTOR_WIDTHS]
+    KWI: Annotated[int, up_to(64)] = 1
+    STREAMB: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "gemv"
 
@@ -78,11 +79,11 @@ class GemvUnitConfig(Config):
         As for `GemvConfig`.
     """
 
-    MR: int
-    SUBGROUPS: int
-    VW: int
-    KWI: int = 1
-    STREAMB: int = 0
+    MR: Annotated[int, (8, 16, 32, 64)]
+    SUBGROUPS: Annotated[int, (1, 2, 4, 8, 16, 32)]
+    VW: Annotated[int, (2, 4, 8)]
+    KWI: Annotated[int, (1, 2, 4, 8)] = 1
+    STREAMB: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "gemv_unit"
 

@@ -22,7 +22,6 @@ from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits, has_cache_hints
-from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
@@ -176,14 +175,9 @@ class _FewRows(Family[Few]):
 class GemvFamily(_FewRows[GemvConfig]):
     """Few rows by the multiply-adds of work-items."""
 
-    name = GemvConfig.family
     config_class = GemvConfig
     most_rows = 32
     source = staticmethod(generate_gemv)
-    bounds = {
-        "MR": up_to(64), "WGS": up_to(2**14), "LANES_N": up_to(2**14),
-        "VW": VECTOR_WIDTHS, "KWI": up_to(64), "STREAMB": FLAG,
-    }  # fmt: skip
     constraints = (
         COMPLEX_VECTORS,
         at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
@@ -260,15 +254,10 @@ class GemvFamily(_FewRows[GemvConfig]):
 class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     """Few rows by NVIDIA's mma.sync, whose fragments lanes load from memory themselves."""
 
-    name = GemvUnitConfig.family
     config_class = GemvUnitConfig
     unit_ceiling = "matrix"
     most_rows = 128
     source = staticmethod(generate_gemv_unit)
-    bounds = {
-        "MR": (8, 16, 32, 64), "SUBGROUPS": (1, 2, 4, 8, 16, 32),
-        "VW": (2, 4, 8), "KWI": (1, 2, 4, 8), "STREAMB": FLAG,
-    }  # fmt: skip
     constraints = (
         _CACHE_HINTS,
         within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),

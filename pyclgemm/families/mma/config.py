@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ...codegen.config import (
     FENCED_FILL,
@@ -17,6 +17,7 @@ from ...codegen.config import (
 from ...codegen.element import stored_bytes
 from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
+from ...problem.bounds import FLAG, up_to
 
 #: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
 #: NVIDIA's units load element by element: the lanes that read at once then read different banks.
@@ -58,17 +59,17 @@ class MatrixConfig(Config):
         compute unit divide the slabs of all tiles.
     """
 
-    MWG: int
-    NWG: int
-    KWG: int
-    SUBGROUPS_M: int
-    SUBGROUPS_N: int
-    STAGES: int = 3
-    GROUP_M: int = 8
-    FRAGMENTS: int = 1
-    SLICES: int = 1
-    UNALIGNED: int = 0
-    FILL: int = 0
+    MWG: Annotated[int, up_to(512)]
+    NWG: Annotated[int, up_to(512)]
+    KWG: Annotated[int, up_to(512)]
+    SUBGROUPS_M: Annotated[int, up_to(32)]
+    SUBGROUPS_N: Annotated[int, up_to(32)]
+    STAGES: Annotated[int, (1, 2, 3, 4, 6, 8)] = 3
+    GROUP_M: Annotated[int, up_to(1024)] = 8
+    FRAGMENTS: Annotated[int, (1, 2)] = 1
+    SLICES: Annotated[int, (1, 2, 4, 8)] = 1
+    UNALIGNED: Annotated[int, FLAG] = 0
+    FILL: Annotated[int, up_to(64, 0)] = 0
 
     family: ClassVar[str] = "matrix"
 

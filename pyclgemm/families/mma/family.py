@@ -19,7 +19,6 @@ from ...codegen.matrix_units import (
 from ...codegen.pack import pack_operands, why_units_pack
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
-from ...problem.bounds import FLAG, up_to
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
@@ -49,16 +48,9 @@ _SCHEDULERS = 4
 class MatrixFamily(Family[MatrixConfig]):
     """Sub-groups multiply fragments out of slabs in local memory."""
 
-    name = MatrixConfig.family
     config_class = MatrixConfig
     role = Role.UNITS
     unit_ceiling = "matrix"
-    bounds = {
-        "MWG": up_to(512), "NWG": up_to(512), "KWG": up_to(512),
-        "SUBGROUPS_M": up_to(32), "SUBGROUPS_N": up_to(32), "STAGES": (1, 2, 3, 4, 6, 8),
-        "GROUP_M": up_to(1024), "FRAGMENTS": (1, 2), "SLICES": (1, 2, 4, 8),
-        "UNALIGNED": FLAG, "FILL": up_to(64, 0),
-    }  # fmt: skip
     constraints = CONSTRAINTS
     source = staticmethod(generate_matrix)
     advice = Advice(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
 from ...codegen.kernel import GemmParts
 from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
+from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 
 
@@ -32,10 +33,10 @@ class SmallConfig(Config):
         Unrolling of the loop over k, whose steps are vectors.
     """
 
-    MWI: int
-    NWI: int
-    WGS: int
-    KWI: int = 2
+    MWI: Annotated[int, VECTOR_WIDTHS]
+    NWI: Annotated[int, VECTOR_WIDTHS]
+    WGS: Annotated[int, up_to(4096)]
+    KWI: Annotated[int, up_to(16)] = 2
 
     family: ClassVar[str] = "small"
 
@@ -54,9 +55,9 @@ class SmallCpuConfig(Config):
         Most elements of a vector; columns that are left take narrower ones.
     """
 
-    MR: int
-    NR: int
-    VW: int
+    MR: Annotated[int, up_to(64)]
+    NR: Annotated[int, up_to(512)]
+    VW: Annotated[int, VECTOR_WIDTHS]
 
     family: ClassVar[str] = "small_cpu"
 

@@ -9,7 +9,6 @@ from ...codegen.config import Constraint, at_most, multiple
 from ...codegen.element import ElementType
 from ...codegen.launch import Schedule
 from ...device.traits import DeviceTraits, crashes_on_small_halves
-from ...problem.bounds import VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
@@ -64,10 +63,8 @@ class _SmallProducts(Family[Small]):
 class SmallFamily(_SmallProducts[SmallConfig]):
     """On GPUs: a work-group takes whole products, several if they fit."""
 
-    name = SmallConfig.family
     config_class = SmallConfig
     source = staticmethod(generate_small)
-    bounds = {"MWI": VECTOR_WIDTHS, "NWI": VECTOR_WIDTHS, "WGS": up_to(4096), "KWI": up_to(16)}
     constraints = (
         Constraint(
             "a tile must not have more than 128 sums",
@@ -134,10 +131,8 @@ class SmallFamily(_SmallProducts[SmallConfig]):
 class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
     """On CPUs: a work-item computes one product after the other, unpacked."""
 
-    name = SmallCpuConfig.family
     config_class = SmallCpuConfig
     source = staticmethod(generate_small_cpu)
-    bounds = {"MR": up_to(64), "NR": up_to(512), "VW": VECTOR_WIDTHS}
     constraints = (
         multiple("NR", "VW"),
         Constraint(

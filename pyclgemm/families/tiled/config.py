@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
+from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class XgemmConfig(Config):
         and Conversion Instructions"; compute capability 8.0 and above).
     LANES_M : int
         Work-items along m within a run of `LANES_M` * `LANES_N` consecutive ones; a
-        sub-group that is nearly square reads less local memory. `MDIMC` means none.
+        sub-group that is nearly square reads less local memory. `MDIMC`, or 0, means none.
     LANES_N : int
         Likewise along n; 1 with ``LANES_M == MDIMC``.
     GROUP_M : int
@@ -88,35 +89,35 @@ class XgemmConfig(Config):
         1991). An operand that is read where it lies, or was packed ahead, keeps its own.
     """
 
-    MWG: int
-    NWG: int
-    KWG: int
-    MDIMC: int
-    NDIMC: int
-    MDIMA: int
-    NDIMB: int
-    KWI: int
-    VWM: int
-    VWN: int
-    SA: int = 1
-    SB: int = 1
-    STRM: int = 1
-    STRN: int = 1
-    PADA: int = 0
-    PADB: int = 0
-    STAGES: int = 1
-    LANES_M: int = 0
-    LANES_N: int = 1
-    GROUP_M: int = 1
-    ASYNC: int = 0
-    FILL: int = 0
-    SWIZZLE: int = 1
-    FRAGMENTS: int = 1
-    SLICES: int = 1
-    REGISTERS: int = 0
-    SHUFFLE: int = 0
-    PADLD: int = 0
-    SERPENTINE: int = 0
+    MWG: Annotated[int, up_to(1024)]
+    NWG: Annotated[int, up_to(1024)]
+    KWG: Annotated[int, up_to(1024)]
+    MDIMC: Annotated[int, up_to(256)]
+    NDIMC: Annotated[int, up_to(256)]
+    MDIMA: Annotated[int, up_to(1024)]
+    NDIMB: Annotated[int, up_to(1024)]
+    KWI: Annotated[int, up_to(128)]
+    VWM: Annotated[int, VECTOR_WIDTHS]
+    VWN: Annotated[int, VECTOR_WIDTHS]
+    SA: Annotated[int, FLAG] = 1
+    SB: Annotated[int, FLAG] = 1
+    STRM: Annotated[int, FLAG] = 1
+    STRN: Annotated[int, FLAG] = 1
+    PADA: Annotated[int, up_to(128, 0)] = 0
+    PADB: Annotated[int, up_to(128, 0)] = 0
+    STAGES: Annotated[int, (1, 2, 3, 4)] = 1
+    LANES_M: Annotated[int, up_to(256, 0)] = 0
+    LANES_N: Annotated[int, up_to(256)] = 1
+    GROUP_M: Annotated[int, up_to(1024)] = 1
+    ASYNC: Annotated[int, FLAG] = 0
+    FILL: Annotated[int, up_to(64, 0)] = 0
+    SWIZZLE: Annotated[int, VECTOR_WIDTHS] = 1
+    FRAGMENTS: Annotated[int, (1, 2)] = 1
+    SLICES: Annotated[int, up_to(16)] = 1
+    REGISTERS: Annotated[int, up_to(255, 0)] = 0
+    SHUFFLE: Annotated[int, FLAG] = 0
+    PADLD: Annotated[int, up_to(1024, 0)] = 0
+    SERPENTINE: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "indirect"
 
@@ -163,7 +164,7 @@ class XgemmDirectConfig(Config):
     NWGD : int
         Columns of it; 0 means `WGD`, as CLBlast's tiles are square.
     KWGD : int
-        Slab of k that is staged at a time (CLBlast fixes it to `WGD`).
+        Slab of k that is staged at a time; 0 means `WGD`, to which CLBlast fixes it.
     MDIMCD, NDIMCD : int
         Work-items of a group along rows and columns of the tile.
     MDIMAD, NDIMBD : int
@@ -186,31 +187,31 @@ class XgemmDirectConfig(Config):
         write the slab k-major.
     """
 
-    WGD: int
-    MDIMCD: int
-    NDIMCD: int
-    MDIMAD: int
-    NDIMBD: int
-    KWID: int
-    VWMD: int
-    VWND: int
-    PADA: int = 1
-    PADB: int = 1
-    KWGD: int = 0
-    STAGES: int = 1
-    LANES_M: int = 0
-    LANES_N: int = 1
-    RUN_K: int = 8
-    NWGD: int = 0
-    GROUP_M: int = 1
-    ASYNC: int = 0
-    FILL: int = 0
-    SWIZZLE: int = 1
-    FRAGMENTS: int = 1
-    SLICES: int = 1
-    REGISTERS: int = 0
-    SHUFFLE: int = 0
-    SERPENTINE: int = 0
+    WGD: Annotated[int, up_to(1024)]
+    MDIMCD: Annotated[int, up_to(256)]
+    NDIMCD: Annotated[int, up_to(256)]
+    MDIMAD: Annotated[int, up_to(1024)]
+    NDIMBD: Annotated[int, up_to(1024)]
+    KWID: Annotated[int, up_to(128)]
+    VWMD: Annotated[int, VECTOR_WIDTHS]
+    VWND: Annotated[int, VECTOR_WIDTHS]
+    PADA: Annotated[int, up_to(128, 0)] = 1
+    PADB: Annotated[int, up_to(128, 0)] = 1
+    KWGD: Annotated[int, up_to(1024, 0)] = 0
+    STAGES: Annotated[int, (1, 2, 3, 4)] = 1
+    LANES_M: Annotated[int, up_to(256, 0)] = 0
+    LANES_N: Annotated[int, up_to(256)] = 1
+    RUN_K: Annotated[int, up_to(256)] = 8
+    NWGD: Annotated[int, up_to(1024, 0)] = 0
+    GROUP_M: Annotated[int, up_to(1024)] = 1
+    ASYNC: Annotated[int, FLAG] = 0
+    FILL: Annotated[int, up_to(64, 0)] = 0
+    SWIZZLE: Annotated[int, VECTOR_WIDTHS] = 1
+    FRAGMENTS: Annotated[int, (1, 2)] = 1
+    SLICES: Annotated[int, up_to(16)] = 1
+    REGISTERS: Annotated[int, up_to(255, 0)] = 0
+    SHUFFLE: Annotated[int, FLAG] = 0
+    SERPENTINE: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "direct"
 

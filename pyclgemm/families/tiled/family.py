@@ -12,7 +12,6 @@ from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits, has_async_copy
-from ...problem.bounds import FLAG, VECTOR_WIDTHS, Allowed, up_to
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
@@ -41,15 +40,6 @@ from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
-
-#: The values of parameters that both families have under the same name.
-_BOUNDS: dict[str, Allowed] = {
-    "PADA": up_to(128, 0), "PADB": up_to(128, 0), "STAGES": (1, 2, 3, 4),
-    "LANES_M": up_to(256, 0),  # 0 stands for MDIMC, or MDIMCD
-    "LANES_N": up_to(256), "GROUP_M": up_to(1024), "ASYNC": FLAG, "FILL": up_to(64, 0),
-    "SWIZZLE": VECTOR_WIDTHS, "FRAGMENTS": (1, 2), "SLICES": up_to(16),
-    "REGISTERS": up_to(255, 0), "SHUFFLE": FLAG, "SERPENTINE": FLAG,
-}  # fmt: skip
 
 #: Coordinates that are a parameter of the same name.
 _PLAIN = (
@@ -246,16 +236,9 @@ class _TiledFamily(Family[Tiled]):
 class XgemmFamily(_TiledFamily[XgemmConfig]):
     """The indirect path: operands packed k-major and padded to whole tiles."""
 
-    name = XgemmConfig.family
     config_class = XgemmConfig
     role = Role.LARGE
     packs = True
-    bounds = {
-        "MWG": up_to(1024), "NWG": up_to(1024), "KWG": up_to(1024),
-        "MDIMC": up_to(256), "NDIMC": up_to(256), "MDIMA": up_to(1024), "NDIMB": up_to(1024),
-        "KWI": up_to(128), "VWM": VECTOR_WIDTHS, "VWN": VECTOR_WIDTHS,
-        "SA": FLAG, "SB": FLAG, "STRM": FLAG, "STRN": FLAG, "PADLD": up_to(1024, 0), **_BOUNDS,
-    }  # fmt: skip
     constraints = INDIRECT_CONSTRAINTS
 
     def refusal(self, config: XgemmConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
@@ -316,14 +299,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
 class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     """The direct path: operands read where they lie, in any layout, with bounds checks."""
 
-    name = XgemmDirectConfig.family
     config_class = XgemmDirectConfig
-    bounds = {
-        "WGD": up_to(1024), "NWGD": up_to(1024, 0), "KWGD": up_to(1024, 0),  # 0 stands for WGD
-        "MDIMCD": up_to(256), "NDIMCD": up_to(256), "MDIMAD": up_to(1024), "NDIMBD": up_to(1024),
-        "KWID": up_to(128), "VWMD": VECTOR_WIDTHS, "VWND": VECTOR_WIDTHS, "RUN_K": up_to(256),
-        **_BOUNDS,
-    }  # fmt: skip
     constraints = DIRECT_CONSTRAINTS
 
     def schedule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import WORDS, ElementType, stored_bytes
@@ -15,6 +15,7 @@ from ...codegen.source import Argument, KernelSource, times
 from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
+from ...problem.bounds import FLAG, up_to
 from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, OperandName, Order
 from .unit import (
@@ -62,14 +63,14 @@ class WgmmaConfig(Config):
         are sooner done than the maps are written.
     """
 
-    MWG: int
-    NWG: int
-    CONSUMERS: int = 2
-    STAGES: int = 4
-    GROUP_M: int = 16
-    PROMOTE: int = 0
-    FILL: int = 0
-    TMA: int = 1
+    MWG: Annotated[int, up_to(256)]
+    NWG: Annotated[int, (32, 64, 96, 128, 192, 256)]
+    CONSUMERS: Annotated[int, (1, 2, 3)] = 2
+    STAGES: Annotated[int, (2, 3, 4, 5, 6, 7, 8)] = 4
+    GROUP_M: Annotated[int, up_to(1024)] = 16
+    PROMOTE: Annotated[int, up_to(1024, 0)] = 0
+    FILL: Annotated[int, up_to(64, 0)] = 0
+    TMA: Annotated[int, FLAG] = 1
 
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.

@@ -18,7 +18,6 @@ from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import pack_operands, padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
-from ...problem.bounds import FLAG, up_to
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
@@ -74,18 +73,12 @@ def initial_registers(config: WgmmaConfig) -> int:
 class WgmmaFamily(Family[WgmmaConfig]):
     """Persistent work-groups: one warpgroup copies slabs, others multiply them."""
 
-    name = WgmmaConfig.family
     config_class = WgmmaConfig
     role = Role.UNITS
     unit_ceiling = "wgmma"
     may_be_refused = True
     is_persistent = True
     source = staticmethod(generate_wgmma)
-    bounds = {
-        "MWG": up_to(256), "NWG": (32, 64, 96, 128, 192, 256), "CONSUMERS": (1, 2, 3),
-        "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": up_to(1024), "PROMOTE": up_to(1024, 0),
-        "FILL": up_to(64, 0), "TMA": FLAG,
-    }  # fmt: skip
     constraints = (
         FENCED_FILL,
         Constraint(
