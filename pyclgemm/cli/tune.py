@@ -102,7 +102,7 @@ def tune(
     console.print(result_table(result))
     for line in outcome_lines(result):
         console.print(line)
-    if not any(standing.best for standing in (*result.standings, *result.surveyed)):
+    if not any(standing.best for standing in (*result.standings, *result.survey.standings)):
         raise click.ClickException("nothing was measured, so nothing was saved")
     try:
         with postponed():
@@ -252,8 +252,8 @@ def outcome_lines(result: tuner.TuningResult) -> list[str]:
     ]
     if any(standing.gain is not None for standing in result.standings):
         lines.append("The gain is over what the library took before, timed in turn at the end.")
-    if result.report is not None:
-        lines.append(f"{result.report}.")
+    if result.survey.report:
+        lines.append(f"{result.survey.report}.")
     return [*lines, *result.remarks]
 
 

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +24,7 @@ from ..codegen.config import Config
 from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, PyclgemmError, UnsupportedError, shown
-from ..families.registry import family_of, problem_on
+from ..families.registry import problem_on
 from ..host.files import locked
 from ..host.process import postponed
 from ..measure.bench import Bench, Pace
@@ -34,21 +33,12 @@ from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..runtime.queue_state import forget_choices
-from ..selection.database import (
-    DATABASE,
-    Database,
-    DatabaseFile,
-    load_database,
-    read_file,
-    reload_database,
-    save_file,
-)
-from ..selection.features import problem_of
+from ..selection import database
+from ..selection.database import Database
 from ..selection.model import known_of
-from ..selection.records import Entry, Model
 from ..selection.saving import calibrated_file, user_file
-from .fit import Fit, Sample, errors_of_unseen, fit_coefficients
-from .search import suits
+from .fit import Fit, Sample, model_of, recorded, times_by_family
+from .search import can_run
 
 Item = TypeVar("Item")
 
@@ -175,44 +165,35 @@ class Calibrator:
         _check_scipy()
         self._traits = traits_of(queue.device)
         self._path = user_file(self._traits)
-        self._known = load_database()
-        self._ceilings: Ceilings | None = None
+        self._known = database.load_database()
         self._samples: dict[tuple[str, str], list[Sample]] = {}
 
     def run(self) -> Calibration:
         """Measure and save."""
-        interrupted = False
+        interrupted, ceilings = False, None
         try:
-            self._measure_ceilings()
-            self._time_kernels()
+            for figures in ceilings_in_turn(self._queue, self._tell):
+                ceilings = completed(figures, self._traits)
+                if self._clock.now() >= self._begin + _CEILINGS_UNTIL * self._seconds:
+                    break
+            assert ceilings is not None
+            self._time_kernels(ceilings, self._begin + _KERNELS_UNTIL * self._seconds)
         except KeyboardInterrupt:
-            interrupted = True
-            if self._ceilings is None:
+            if ceilings is None:
                 raise
+            interrupted = True
         with postponed():
-            fits = self._save()
+            fits = self._save(ceilings)
         seconds = self._clock.now() - self._begin
-        assert self._ceilings is not None
-        return Calibration(self._path, self._ceilings, fits, seconds, interrupted)
-
-    def _until(self, part: float) -> float:
-        return self._begin + part * self._seconds
+        return Calibration(self._path, ceilings, fits, seconds, interrupted)
 
     def _tell(self, what: str) -> None:
         self._report(what, min(1.0, (self._clock.now() - self._begin) / self._seconds))
 
-    def _measure_ceilings(self) -> None:
-        """Measure one after the other; those for which no time is left are estimated."""
-        for figures in ceilings_in_turn(self._queue, self._tell):
-            self._ceilings = completed(figures, self._traits)
-            if self._clock.now() >= self._until(_CEILINGS_UNTIL):
-                return
-
-    def _time_kernels(self) -> None:
-        until = self._until(_KERNELS_UNTIL)
+    def _time_kernels(self, ceilings: Ceilings, until: float) -> None:
         if self._clock.now() + _FIRST >= until:
             return
-        kernels = kernels_in_turn(self._traits, self._with_ceilings())
+        kernels = kernels_in_turn(self._traits, self._before(ceilings))
         timer = KernelTimer(self._queue)
         measured = 0
         for kernel, seconds in timed(kernels, timer.seconds, self._clock, until, self._tell):
@@ -224,38 +205,29 @@ class Calibrator:
         if measured and not self._samples:
             raise UnsupportedError(f"no kernel could be timed on {self._traits.name!r}")
 
-    def _with_ceilings(self) -> Database:
+    def _before(self, ceilings: Ceilings) -> Database:
         """What is known before any fit: the user's file with the new ceilings, and the others."""
         groups = self._known.groups
         others = tuple(tuple(file for file in group if file.path != self._path) for group in groups)
-        return Database(((self._file({}),), *others))
+        return Database(((calibrated_file(self._path, self._traits, ceilings, {}),), *others))
 
-    def _file(self, models: dict[tuple[str, str], Model]) -> DatabaseFile:
-        assert self._ceilings is not None
-        return calibrated_file(self._path, self._traits, self._ceilings, models)
-
-    def _save(self) -> dict[str, dict[str, Fit]]:
+    def _save(self, ceilings: Ceilings) -> dict[str, dict[str, Fit]]:
         """Fit coefficients and write them to the user's database, with the ceilings."""
-        assert self._ceilings is not None
-        traits, before = self._traits, self._with_ceilings()
+        traits, before = self._traits, self._before(ceilings)
         samples = {name: list(timed) for name, timed in self._samples.items()}
         if self._path.exists():
-            for entry in read_file(self._path).entries:
+            for entry in database.read_file(self._path).entries:
                 samples.setdefault(entry.name, []).extend(recorded(entry))
         fits = {
             name: fit
             for name, times in samples.items()
-            if (fit := better_fits(times, traits, self._ceilings, before))
+            if (fit := better_fits(times, traits, ceilings, before))
         }
         source = f"calibrated on {traits.name}, {traits.platform} {traits.driver}"
-        today = date.today().isoformat()
-        models = {
-            name: Model(source, today, {path: fit.coefficients for path, fit in of.items()})
-            for name, of in fits.items()
-        }
-        with locked(self._path, DATABASE):
-            save_file(self._file(models))
-        reload_database()
+        models = {name: model_of(source, of) for name, of in fits.items()}
+        with locked(self._path, database.DATABASE):
+            database.save_file(calibrated_file(self._path, traits, ceilings, models))
+        database.reload_database()
         forget_choices()
         return {name[0]: fits[name] for name in self._samples if name in fits}
 
@@ -269,14 +241,6 @@ def _check_scipy() -> None:
         ) from error
 
 
-def recorded(entry: Entry) -> Iterator[Sample]:
-    """The times that an entry's own records state."""
-    for record in entry.own:
-        if record.gflops is not None and not record.packed:
-            problem = problem_of(record, *entry.name)
-            yield Sample(problem, record.config, problem.flops / (1e9 * record.gflops))
-
-
 def better_fits(
     samples: list[Sample], traits: DeviceTraits, ceilings: Ceilings, before: Database
 ) -> dict[str, Fit]:
@@ -285,11 +249,10 @@ def better_fits(
     for one in samples:
         (expected,) = known_of(one.problem, traits, before).predict([one.config], one.problem)
         missed.setdefault(one.config.family, []).append(abs(math.log(expected / one.seconds)))
-    unseen = errors_of_unseen(samples, traits, ceilings)
     return {
-        family: fit
-        for family, fit in fit_coefficients(samples, traits, ceilings).items()
-        if unseen[family] < _BETTER * np.mean(missed[family])
+        family: times.fit()
+        for family, times in times_by_family(samples, traits, ceilings).items()
+        if times.error_of_unseen() < _BETTER * np.mean(missed[family])
     }
 
 
@@ -306,13 +269,13 @@ class Kernel(NamedTuple):
     config: Config
 
 
-def kernels_in_turn(traits: DeviceTraits, database: Database) -> Iterator[Kernel]:
+def kernels_in_turn(traits: DeviceTraits, known: Database) -> Iterator[Kernel]:
     """What is to be timed: a kernel of each type in turn, and of each of its families.
 
     A family's are those that are predicted to be the fastest on some product. Each is timed on
     several products before the next, so that few are built.
     """
-    return _in_turn(_in_turn(_kernels(dtype, traits, database)) for dtype in _types(traits))
+    return _in_turn(_in_turn(_kernels(dtype, traits, known)) for dtype in _types(traits))
 
 
 def _types(traits: DeviceTraits) -> list[str]:
@@ -323,16 +286,11 @@ def _types(traits: DeviceTraits) -> list[str]:
 
 def _in_turn(sequences: Iterable[Iterable[Item]]) -> Iterator[Item]:
     """The first of each sequence, then the second of each that has one, and so on."""
-    left = [iter(one) for one in sequences]
-    while left:
-        for one in list(left):
-            try:
-                yield next(one)
-            except StopIteration:
-                left.remove(one)
+    ranks = itertools.zip_longest(*sequences)
+    return (one for rank in ranks for one in rank if one is not None)
 
 
-def _kernels(dtype: str, traits: DeviceTraits, database: Database) -> list[list[Kernel]]:
+def _kernels(dtype: str, traits: DeviceTraits, known: Database) -> list[list[Kernel]]:
     """What is to be timed of each family, for a type."""
     precision = resolve_precision(None, dtype).name
     able: dict[str, list[tuple[GemmShape, GemmProblem, list[Config]]]] = {}
@@ -341,15 +299,12 @@ def _kernels(dtype: str, traits: DeviceTraits, database: Database) -> list[list[
         problem = problem_on(shape.problem(dtype, precision), traits)
         least: dict[str, float] = {}
         of_family: dict[str, list[Config]] = {}
-        for one in known_of(problem, traits, database).ranking(problem).ordered(problem):
-            config, family = one.config, one.config.family
-            if one.seconds > min(_LONGEST, _SLOWER * least.get(family, math.inf)):
-                continue
-            if suits(family, problem, traits) and not family_of(config).refusal(
-                config, problem, traits
-            ):
+        for one in known_of(problem, traits, known).ranking(problem).ordered(problem):
+            family = one.config.family
+            most = min(_LONGEST, _SLOWER * least.get(family, math.inf))
+            if one.seconds <= most and can_run(one.config, problem, traits):
                 least.setdefault(family, one.seconds)
-                of_family.setdefault(family, []).append(config)
+                of_family.setdefault(family, []).append(one.config)
         for family, configs in of_family.items():
             able.setdefault(family, []).append((shape, problem, configs))
     return [list(_of_family(products)) for products in able.values()]
@@ -359,8 +314,7 @@ def _of_family(
     products: Sequence[tuple[GemmShape, GemmProblem, Sequence[Config]]],
 ) -> Iterator[Kernel]:
     """What is to be timed, of products and the configurations that can run each, the best first."""
-    ranks = itertools.zip_longest(*(configs[:2] for _, _, configs in products))
-    best = dict.fromkeys(config for rank in ranks for config in rank if config is not None)
+    best = dict.fromkeys(_in_turn(configs[:2] for _, _, configs in products))
     for first in range(0, len(products), _AT_ONCE):
         for config in list(best)[:_KERNELS]:
             for shape, problem, configs in products[first : first + _AT_ONCE]:

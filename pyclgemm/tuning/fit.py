@@ -8,8 +8,9 @@ do, which may have faults of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import family_of, problem_on
 from ..problem.problem import GemmProblem
+from ..selection.features import extents, problem_of, seconds_of
+from ..selection.records import Entry, Model
 
 _NAMES = [field.name for field in fields(Coefficients)]
 
@@ -67,58 +70,60 @@ class Fit:
 def fit_coefficients(
     samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
 ) -> dict[str, Fit]:
-    """Fit the coefficients of each family of which there are times enough.
+    """Fit the coefficients of each family; arguments are those of `times_by_family`.
+
+    `ImportError` says that SciPy is missing, which the extra ``tune`` has.
+    """
+    families = times_by_family(samples, traits, ceilings)
+    return {family: times.fit() for family, times in families.items()}
+
+
+def model_of(source: str, fits: Mapping[str, Fit]) -> Model:
+    """What a database keeps of fits by family; `source` says to what they were fitted."""
+    coefficients = {family: fit.coefficients for family, fit in fits.items()}
+    return Model(source, date.today().isoformat(), coefficients)
+
+
+def recorded(entry: Entry) -> Iterator[Sample]:
+    """The times that an entry's own records state."""
+    for record in entry.own:
+        if record.gflops is not None and not record.packed:
+            problem = problem_of(record, *entry.name)
+            yield Sample(problem, record.config, seconds_of(record.gflops, problem))
+
+
+def times_by_family(
+    samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
+) -> dict[str, Times]:
+    """The times of each family of which there are enough.
 
     Samples are of one element type and arithmetic; `ceilings` are those by which times are to be
-    predicted. `ImportError` says that SciPy is missing, which the extra ``tune`` has.
+    predicted.
     """
-    return {
-        family: times.fit()
-        for family, times in _by_family(samples, traits, ceilings).items()
-        if len(times.configs) >= _FEWEST
-    }
-
-
-def errors_of_unseen(
-    samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
-) -> dict[str, float]:
-    """How wrong fitted coefficients are about configurations to which they were not fitted.
-
-    By family: the mean of the logarithm of predicted over measured times, without its sign.
-    Infinite where there is one configuration alone.
-    """
-    return {
-        family: times.error_of_unseen()
-        for family, times in _by_family(samples, traits, ceilings).items()
-    }
-
-
-def _by_family(
-    samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
-) -> dict[str, _Times]:
     found: dict[str, list[tuple[Sample, Work]]] = {}
     for sample in samples:
         problem = problem_on(sample.problem, traits)
         work = family_of(sample.config).work(sample.config, problem, traits, ceilings)
         if work is not None:
-            found.setdefault(sample.config.family, []).append((sample, work))
-    return {family: _Times(measured, traits) for family, measured in found.items()}
+            measured = found.setdefault(sample.config.family, [])
+            measured.append((replace(sample, problem=problem), work))
+    return {
+        family: Times(measured, traits.compute_units)
+        for family, measured in found.items()
+        if len(measured) >= _FEWEST
+    }
 
 
-class _Times:
-    """The times of a family."""
+class Times:
+    """The times of a family, and the work of the configurations that took them."""
 
-    def __init__(self, measured: Sequence[tuple[Sample, Work]], traits: DeviceTraits) -> None:
-        self._measured, self._traits = measured, traits
-        self.configs = [sample.config for sample, _ in measured]
-        problems = [problem_on(sample.problem, traits) for sample, _ in measured]
-        sizes = [(one.m, one.n, one.k, max(1, one.products)) for one in problems]
-        self._sizes = np.array(sizes, float).T
+    def __init__(self, measured: Sequence[tuple[Sample, Work]], units: int) -> None:
+        self._measured, self._units = measured, units
+        self._configs = [sample.config for sample, _ in measured]
+        self._sizes = np.array([extents(sample.problem) for sample, _ in measured], float).T
         self._seconds = np.array([sample.seconds for sample, _ in measured])
-        assumed = family_of(self.configs[0]).coefficients
-        self._table = WorkTable(
-            [work for _, work in measured], [assumed] * len(measured), traits.compute_units
-        )
+        assumed = family_of(self._configs[0]).coefficients
+        self._table = WorkTable([work for _, work in measured], [assumed] * len(measured), units)
         self._assumed = np.log([getattr(assumed, name) for name in _NAMES])
 
     def fit(self) -> Fit:
@@ -126,11 +131,15 @@ class _Times:
         found = self._fitted()
         coefficients = Coefficients(**dict(zip(_NAMES, np.exp(found).tolist(), strict=True)))
         error = float(np.median(np.abs(self._missed(found))))
-        return Fit(coefficients, len(self.configs), error)
+        return Fit(coefficients, len(self._configs), error)
 
     def error_of_unseen(self) -> float:
-        """As `errors_of_unseen`."""
-        configs = list(dict.fromkeys(self.configs))
+        """How wrong fitted coefficients are about configurations to which they were not fitted.
+
+        The mean of the logarithm of predicted over measured times, without its sign. Infinite where
+        there is one configuration alone.
+        """
+        configs = list(dict.fromkeys(self._configs))
         if len(configs) == 1:
             return np.inf
         missed = []
@@ -140,8 +149,8 @@ class _Times:
                 [one for one in self._measured if (one[0].config in left_out) == is_left_out]
                 for is_left_out in (False, True)
             )
-            found = _Times(seen, self._traits)._fitted()
-            missed.append(_Times(unseen, self._traits)._missed(found))
+            found = Times(seen, self._units)._fitted()
+            missed.append(Times(unseen, self._units)._missed(found))
         return float(np.abs(np.concatenate(missed)).mean())
 
     def _missed(self, logarithms: Column) -> Column:
@@ -160,7 +169,7 @@ class _Times:
             doubled = self._assumed.copy()
             doubled[number] += np.log(2)
             telling = np.flatnonzero(np.abs(self._missed(doubled) - assumed) > _TELLING)
-            if len({self.configs[index] for index in telling}) >= _SEVERAL:
+            if len({self._configs[index] for index in telling}) >= _SEVERAL:
                 told.append(number)
         return told
 
@@ -169,7 +178,7 @@ class _Times:
         from scipy.optimize import least_squares
 
         told, start = self._told(), self._assumed
-        weight = _ASSUMED * max(1.0, _MANY_CONFIGS / len(set(self.configs))) ** 0.5
+        weight = _ASSUMED * max(1.0, _MANY_CONFIGS / len(set(self._configs))) ** 0.5
 
         def residuals(some: Column) -> Column:
             logarithms = start.copy()

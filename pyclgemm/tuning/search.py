@@ -17,7 +17,7 @@ from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..families.family import Point, Role, is_small_batch
-from ..families.registry import FAMILIES, config_from_dict, violations
+from ..families.registry import FAMILIES, config_from_dict, family_of, violations
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem
 
@@ -154,6 +154,13 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     if small is not None:
         return asked.competes_with_small(problem, traits)
     return asked.most_rows is None or min(problem.m, problem.n) <= asked.most_rows
+
+
+def can_run(config: Config, problem: GemmProblem, traits: DeviceTraits) -> bool:
+    """Whether a configuration can run on the device, and its family suits the product."""
+    if not suits(config.family, problem, traits) or violations(config, problem.dtype, traits):
+        return False
+    return not family_of(config).refusal(config, problem, traits)
 
 
 def search_space(

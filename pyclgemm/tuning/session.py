@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from ..codegen.config import Config
 from ..errors import FileError
 from ..families.family import is_small_batch
-from ..families.registry import family_of, violations
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.features import octaves_between
+from ..selection.features import features_of, octaves_between, record_for
+from ..selection.records import Record
 from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
-from .search import Search, search_space, suits
+from .search import Search, can_run, search_space, suits
 
 #: A candidate this much faster than the best takes its place; less is noise.
 _BETTER = 0.985
@@ -40,9 +40,14 @@ class Standing:
     @property
     def gflops(self) -> float | None:
         """Speed of the best, in GFLOPS."""
-        if self.best is None or self.best not in self.seconds:
-            return None
-        return self.problem.flops / self.seconds[self.best] / 1e9
+        return None if self.best is None else self._speed(self.best)
+
+    def record(self, config: Config) -> Record:
+        """What a database keeps of a configuration that was measured."""
+        return record_for(features_of(self.problem), config, self._speed(config))
+
+    def _speed(self, config: Config) -> float:
+        return self.problem.flops / self.seconds[config] / 1e9
 
     def note(self, config: Config, outcome: Outcome) -> None:
         """Take in an outcome."""
@@ -147,7 +152,6 @@ class TuningSession:
     remarks: list[str] = field(default_factory=list)
     comparisons: list[float] = field(default_factory=list)  # seconds of trials of all rounds
     left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
-    surveyed: list[Standing] = field(default_factory=list)  # products that nobody asked for
 
     def __post_init__(self) -> None:
         self.deadline = self.start + self.budget
@@ -233,16 +237,8 @@ class TuningSession:
 
     def may_run(self, standing: Standing, config: Config) -> bool:
         """Whether a configuration can run on the device, suits the shape and is new to it."""
-        return config not in standing.scores and self.can_run(standing, config)
-
-    def can_run(self, standing: Standing, config: Config) -> bool:
-        """Whether a configuration can run on the device, and suits the shape."""
-        traits = self.process.traits
-        if not suits(config.family, standing.problem, traits):
-            return False
-        if violations(config, standing.problem.dtype, traits):
-            return False
-        return not family_of(config).refusal(config, standing.problem, traits)
+        is_new = config not in standing.scores
+        return is_new and can_run(config, standing.problem, self.process.traits)
 
     def resume(self) -> dict[GemmShape, list[Config]]:
         """Take in what earlier runs measured; returns the best of each shape, to measure anew."""

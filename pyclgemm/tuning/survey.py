@@ -15,27 +15,29 @@ below that of the configuration that would be taken.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import random
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from ..codegen.config import Config
-from ..device.ceilings import typical_ceilings
+from ..device.ceilings import Ceilings, typical_ceilings
 from ..families.registry import problem_on
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
-from ..selection.features import extents, features_of, problem_of, record_for, seconds_of
-from ..selection.model import Ranked, knowledge, known_of
+from ..selection.features import extents
+from ..selection.model import Knowledge, Ranked, knowledge
 from ..selection.records import Model, Record
 from ..selection.saving import extended_file
-from .fit import Sample, fit_coefficients
+from .fit import Sample, fit_coefficients, model_of, recorded
 from .process import FINE, Trial
+from .search import can_run
 from .session import BudgetSpentError, Standing, TuningSession
 
 #: Sizes of single products and of batches, and the part of the products that are batches.
@@ -71,29 +73,16 @@ _REFIT = 1.5
 _SLOWER, _AS_FAST = 1.1, 1.05
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """How good predictions and choices were on products drawn at random."""
+@dataclass
+class Surveyed:
+    """What a survey found."""
 
-    products: int
-    error: float  # the median of the relative error of a predicted time
-    loss: float  # geometric mean of the time of what was chosen over the least time measured
-
-    def __str__(self) -> str:
-        return f"predicted times missed by {self.error:.0%} and choices lost {self.loss - 1:.1%}"
-
-
-@dataclass(frozen=True)
-class SurveyReport:
-    """What a survey brought. The products that it is judged on took no part in it."""
-
-    measured: int  # products
-    before: Judgement
-    after: Judgement | None  # None if the time did not suffice
-
-    def __str__(self) -> str:
-        text = f"{self.measured} products surveyed; on {self.before.products} others {self.before}"
-        return text if self.after is None else f"{text} before, {self.after} after"
+    standings: list[Standing] = field(default_factory=list)  # products that nobody asked for
+    #: Slower configurations that were predicted to be the fastest.
+    missed: list[Record] = field(default_factory=list)
+    model: Model | None = None  # of predicted times, fitted to all that is known
+    ceilings: Ceilings | None = None  # of which the model is; None if they follow from the traits
+    report: str = ""  # how good predictions and choices were before and after, in words
 
 
 class Survey:
@@ -102,25 +91,23 @@ class Survey:
     def __init__(
         self, session: TuningSession, database: Database, seed: int, *, contributes: bool = False
     ) -> None:
-        self._session = session
-        self._database = self._known = database
+        self._session, self._database = session, database
+        self._traits = session.process.traits
         problem = session.standings[0].problem
         self._name = problem.dtype, problem.precision.name
-        known = knowledge(database, session.process.traits, *self._name)
+        self._known = known = knowledge(database, self._traits, *self._name)
+        self._recorded = [sample for _, entry in known.hits for sample in recorded(entry)]
         # What was learnt once is drawn no second time.
         self._random = np.random.default_rng((seed, len(known.configs)))
-        typical = typical_ceilings(session.process.traits)
+        typical = typical_ceilings(self._traits)
         # Other devices, for which a contribution is, have ceilings of their own.
         self._ceilings = typical if contributes else known.ceilings
-        #: Those of which the model is; None if they follow from the traits.
-        self.ceilings = None if self._ceilings == typical else self._ceilings
+        self.found = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
         self._pool = self._draw_pool(seed)
+        #: Drawn at random to judge choices by: nothing is learnt from them.
         self._judged: list[Standing] = []
         self._seen: dict[Standing, float] = {}  # what was missed there, as a logarithm
         self._fitted_to = 0
-        self.model: Model | None = None
-        self.report: SurveyReport | None = None
-        self.missed: list[Record] = []  # of configurations that were predicted to be the fastest
 
     def run(self) -> None:
         """Measure until the session's deadline."""
@@ -128,67 +115,46 @@ class Survey:
         session.stage = "survey"
         left = session.deadline - time.monotonic()
         measuring_until = session.deadline - _LAST_PART * left
-        before = self._judge_first(session.deadline - (1 - _JUDGED_PART) * left)
+        others, before = self._judge_first(session.deadline - (1 - _JUDGED_PART) * left)
         measured = 0
-        try:
+        with contextlib.suppress(BudgetSpentError):
             self._learn()
             while True:
                 for _ in self._timed(self._least_certain(), measuring_until):
                     measured += 1
                 self._learn()
-        except BudgetSpentError:
-            pass
         self._learn(at_end=True)
-        self.missed = self._missed()
-        if before is not None:
-            self.report = SurveyReport(measured, before, self._judge_again())
+        self.found.missed = self._missed()
+        if others:
+            _, after = self._judge_again()
+            self.found.report = f"{measured} products surveyed; on {others} others {before}" + (
+                f" before, {after} after" if after else ""
+            )
 
     # -- judging --
 
-    def _judge_first(self, until: float) -> Judgement | None:
+    def _judge_first(self, until: float) -> tuple[int, str]:
         """Time what would be chosen on products drawn at random, and what else may be fast."""
         expected: dict[Standing, dict[Config, float]] = {}
         with contextlib.suppress(BudgetSpentError):
             for standing, timed in self._timed(self._drawn(_JUDGED), until):
                 expected[standing] = timed
         self._judged = [standing for standing in expected if len(standing.ranked()) > 1]
-        chosen = {one: next(iter(expected[one])) for one in self._judged}
-        return self._judgement(chosen, expected)
+        return _judgement((one, next(iter(expected[one])), expected[one]) for one in self._judged)
 
-    def _judge_again(self) -> Judgement | None:
-        """Time what would be chosen now on the same products."""
-        chosen: dict[Standing, Config] = {}
-        expected: dict[Standing, dict[Config, float]] = {}
+    def _judge_again(self) -> tuple[int, str]:
+        """Time what would be chosen now on the same products; empty if time does not suffice."""
+        judged = []
         try:
-            for standing in self._judged:
-                pick = next(iter(self._candidates(standing, self._known)))
-                if pick not in standing.scores:
-                    self._session.trial(standing, pick, self._session.deadline)
-                chosen[standing] = pick
-                expected[standing] = {
-                    one.config: one.seconds for one in self._ranked(standing, self._known)
-                }
+            for one in self._judged:
+                pick = next(iter(self._candidates(one)))
+                if pick not in one.scores:
+                    self._session.trial(one, pick, self._session.deadline)
+                expected = {each.config: each.seconds for each in self._ranked(one)}
+                judged.append((one, pick, expected))
         except BudgetSpentError:
-            return None
-        return self._judgement(chosen, expected)
-
-    def _judgement(
-        self, chosen: dict[Standing, Config], expected: dict[Standing, dict[Config, float]]
-    ) -> Judgement | None:
-        missed, lost = [], []
-        for standing, config in chosen.items():
-            score, best = standing.scores.get(config), standing.best_score()
-            if score and best:
-                lost.append(score / best)
-            missed += [
-                abs(np.log(expected[standing][one] / standing.seconds[one]))
-                for one in expected[standing]
-                if one in standing.seconds
-            ]
-        if not lost:
-            return None
-        error = float(np.expm1(np.median(missed)))
-        return Judgement(len(lost), error, statistics.geometric_mean(lost))
+            return 0, ""
+        return _judgement(judged)
 
     # -- measuring --
 
@@ -197,32 +163,29 @@ class Survey:
     ) -> Iterator[tuple[Standing, dict[Config, float]]]:
         """Time the configurations that are expected to be the fastest; gives what was expected."""
         session = self._session
-        candidates = {
-            one: self._candidates(one, self._known) | self._new_candidates(one) for one in standings
-        }
+        candidates = {one: self._candidates(one) | self._new_candidates(one) for one in standings}
         trials = [Trial(one.shape, config) for one in standings for config in candidates[one]]
-        if session.process.traits.type == "cpu":  # which would time them beside compilers
+        if self._traits.type == "cpu":  # which would time them beside compilers
             trials = []
         for first in range(0, len(trials), _BUILT):
             session.build(trials[first : first + _BUILT], _BUILD_SECONDS, until)
         for standing in standings:
-            session.surveyed.append(standing)
+            self.found.standings.append(standing)
             for config, expected in candidates[standing].items():
                 outcome = session.trial(standing, config, until)
                 if outcome.status == FINE and standing not in self._seen:
                     self._seen[standing] = abs(np.log(standing.seconds[config] / expected))
             yield standing, candidates[standing]
 
-    def _candidates(self, standing: Standing, database: Database) -> dict[Config, float]:
+    def _candidates(self, standing: Standing) -> dict[Config, float]:
         """The configurations to be timed on a product, the one that would be taken first."""
-        session = self._session
-        found: dict[Config, float] = {}
-        for one in self._ranked(standing, database):
-            if one.config.family in session.families and session.can_run(standing, one.config):
-                found[one.config] = one.seconds
-                if len(found) == _TIMED:
-                    break
-        return found
+        able = (
+            (one.config, one.seconds)
+            for one in self._ranked(standing)
+            if one.config.family in self._session.families
+            and can_run(one.config, standing.problem, self._traits)
+        )
+        return dict(itertools.islice(able, _TIMED))
 
     def _draw_pool(self, seed: int) -> list[Config]:
         """Configurations that no database has, from the spaces of all families."""
@@ -238,8 +201,7 @@ class Survey:
 
     def _new_candidates(self, standing: Standing) -> dict[Config, float]:
         """Those of the pool with the least predicted times on a product."""
-        problem, traits = standing.problem, self._session.process.traits
-        seconds = known_of(problem, traits, self._known).predict(self._pool, problem)
+        seconds = self._known.predict(self._pool, standing.problem)
         found: dict[Config, float] = {}
         for index in np.argsort(seconds, kind="stable"):
             if not np.isfinite(seconds[index]) or len(found) == _NEW:
@@ -248,9 +210,8 @@ class Survey:
                 found[self._pool[index]] = float(seconds[index])
         return found
 
-    def _ranked(self, standing: Standing, database: Database) -> Iterator[Ranked]:
-        known = known_of(standing.problem, self._session.process.traits, database)
-        return known.ranking(standing.problem).ordered(standing.problem)
+    def _ranked(self, standing: Standing) -> Iterator[Ranked]:
+        return self._known.ranking(standing.problem).ordered(standing.problem)
 
     def _least_certain(self) -> list[Standing]:
         """Of products drawn at random, those on which choosing is expected to lose the most."""
@@ -265,8 +226,7 @@ class Survey:
     def _expected_loss(self, standing: Standing) -> float:
         """How much longer than the fastest the first choice takes, as the mean of a logarithm."""
         problem = standing.problem
-        known = known_of(problem, self._session.process.traits, self._known)
-        candidates = known.ranking(problem)
+        candidates = self._known.ranking(problem)
         if not candidates.candidates:
             return 0.0
         expected, compared, doubt = candidates.seconds(problem)
@@ -293,12 +253,10 @@ class Survey:
         found: list[Standing] = []
         while len(found) < count:
             shape = self._shape()
-            problem = shape.problem(*self._name)
-            if problem.m * problem.k + problem.k * problem.n + problem.m * problem.n > (
-                _MOST_ELEMENTS // max(1, problem.products)
-            ):
-                continue
-            found.append(Standing(shape, problem_on(problem, self._session.process.traits)))
+            matrices = shape.stored_a, shape.stored_b, (shape.m, shape.n)
+            if sum(map(math.prod, matrices)) <= _MOST_ELEMENTS // (shape.batch or 1):
+                problem = problem_on(shape.problem(*self._name), self._traits)
+                found.append(Standing(shape, problem))
         return found
 
     def _shape(self) -> GemmShape:
@@ -317,71 +275,69 @@ class Survey:
 
     # -- learning --
 
-    def _records(self) -> list[Record]:
-        """What was measured on the products of the survey, but for those it is judged on."""
-        return [
-            record_for(features_of(one.problem), one.best, one.gflops)
-            for one in (*self._session.standings, *self._session.surveyed)
-            if one.best is not None and one.gflops is not None and one not in self._judged
-        ]
+    def _best(self) -> dict[Standing, Config]:
+        """The best on each product that was measured, but for those that choices are judged on."""
+        return {
+            one: one.best
+            for one in (*self._session.standings, *self.found.standings)
+            if one.best is not None and one not in self._judged
+        }
 
     def _missed(self) -> list[Record]:
         """The slower configurations that were predicted to be as fast as the best of a product."""
-        traits = self._session.process.traits
         found = []
-        for one in (*self._session.standings, *self._session.surveyed):
-            if one.best is None or one.best not in one.seconds or one in self._judged:
-                continue
-            least = one.seconds[one.best]
+        for one, best in self._best().items():
+            least = one.seconds[best]
             slower = [config for config, score in one.seconds.items() if score > _SLOWER * least]
-            predicted = known_of(one.problem, traits, self._known).predict(slower, one.problem)
+            predicted = self._known.predict(slower, one.problem)
             found += [
-                record_for(features_of(one.problem), config, one.problem.flops / seconds / 1e9)
+                one.record(config)
                 for config, expected in zip(slower, predicted, strict=True)
-                if expected < _AS_FAST * least and (seconds := one.seconds[config])
+                if expected < _AS_FAST * least
             ]
         return found
 
     def _learn(self, *, at_end: bool = False) -> None:
         """Take what was measured into the predictions of the next products."""
-        samples = self._samples()
+        traits, found, best = self._traits, self.found, self._best()
+        samples = self._recorded + [
+            Sample(one.problem, config, seconds)
+            for one in best
+            for config, seconds in one.seconds.items()
+        ]
         if at_end or len(samples) > _REFIT * self._fitted_to:
             self._fitted_to = len(samples)
-            traits = self._session.process.traits
-            fits = fit_coefficients(samples, traits, self._ceilings)
-            if fits:
-                self.model = Model(
-                    f"{len(samples)} times on {traits.name}, {traits.platform} {traits.driver}",
-                    date.today().isoformat(),
-                    {path: fit.coefficients for path, fit in fits.items()},
-                )
-        self._known = self._extended()
-
-    def _samples(self) -> list[Sample]:
-        """All times that are known: of the databases, and of this run."""
-        traits = self._session.process.traits
-        known = knowledge(self._database, traits, *self._name)
-        found = [
-            Sample(problem, record.config, seconds_of(record.gflops, problem))
-            for _, entry in known.hits
-            for record in entry.own
-            if record.gflops is not None
-            and not record.packed
-            and (problem := problem_of(record, *self._name))
-        ]
-        for standing in (*self._session.standings, *self._session.surveyed):
-            if standing not in self._judged:
-                found += [
-                    Sample(standing.problem, config, seconds)
-                    for config, seconds in standing.seconds.items()
-                ]
-        return found
-
-    def _extended(self) -> Database:
-        """The databases, and what this run knows besides."""
-        traits = self._session.process.traits
+            if fits := fit_coefficients(samples, traits, self._ceilings):
+                source = f"{len(samples)} times on {traits.name}, {traits.platform} {traits.driver}"
+                found.model = model_of(source, fits)
+        records = [one.record(config) for one, config in best.items()]
         file = extended_file(
-            Path("survey.json"), traits, self._name, self._records(), model=self.model,
-            ceilings=self.ceilings,
+            Path("survey.json"), traits, self._name, records, model=found.model,
+            ceilings=found.ceilings,
         )  # fmt: skip
-        return Database(((file,), *self._database.groups))
+        self._known = Knowledge(Database(((file,), *self._database.groups)), traits, *self._name)
+
+
+def _judgement(
+    judged: Iterable[tuple[Standing, Config, Mapping[Config, float]]],
+) -> tuple[int, str]:
+    """How good choices and predictions were: the number of products, and the errors in words.
+
+    Of each product these are what was chosen, and the seconds that were expected. Of predicted
+    times it is the median of the relative error, of choices the geometric mean of the time over the
+    least that was measured.
+    """
+    missed, lost = [], []
+    for standing, chosen, expected in judged:
+        score, best = standing.scores.get(chosen), standing.best_score()
+        if score and best:
+            lost.append(score / best)
+        missed += [
+            abs(np.log(seconds / standing.seconds[config]))
+            for config, seconds in expected.items()
+            if config in standing.seconds
+        ]
+    if not lost:
+        return 0, ""
+    error, loss = np.expm1(np.median(missed)), statistics.geometric_mean(lost)
+    return len(lost), f"predicted times missed by {error:.0%} and choices lost {loss - 1:.1%}"

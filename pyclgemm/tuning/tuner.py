@@ -25,7 +25,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ from pathlib import Path
 import numpy as np
 
 from ..codegen.config import Config
-from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
 from ..families.registry import FAMILIES, problem_on
@@ -49,15 +48,15 @@ from ..selection.database import (
     read_file,
     user_database_folder,
 )
-from ..selection.features import Features, features_of, record_for
+from ..selection.features import Features, features_of
 from ..selection.model import known_of
-from ..selection.records import Entry, Model, Record, Source
+from ..selection.records import Entry, Record, Source
 from ..selection.saving import Level, match_of, save_records, sorted_records, user_file
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
-from .survey import Survey, SurveyReport
+from .survey import Survey, Surveyed
 
 #: Parts of the budget: until when starting points are tried, where each shape has time for a
 #: search of its own and where it has not, and at most and at least kept for the last two stages.
@@ -310,11 +309,7 @@ class TuningResult:
     remarks: tuple[str, ...] = ()  # what was left out, and why
     seconds: float = 0.0  # that the run took
     interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
-    surveyed: tuple[Standing, ...] = ()  # products that nobody asked for
-    missed: tuple[Record, ...] = ()  # slower configurations that were predicted to be the fastest
-    model: Model | None = None  # of predicted times, fitted to all that is known
-    ceilings: Ceilings | None = None  # of which the model is
-    report: SurveyReport | None = None  # what the survey brought
+    survey: Surveyed = field(default_factory=Surveyed)  # empty where there was none
 
 
 def tune(
@@ -397,15 +392,10 @@ def tune(
                 surveyor.run()
         except KeyboardInterrupt:
             interrupted = True
-        result = TuningResult(
+        return TuningResult(
             process.traits, dtype, algorithm.name, tuple(standings), dict(session.outcomes),
             session.examples, tuple(session.remarks), time.monotonic() - start, interrupted,
-        )  # fmt: skip
-        if surveyor is None:
-            return result
-        return replace(
-            result, surveyed=tuple(session.surveyed), missed=tuple(surveyor.missed),
-            model=surveyor.model, ceilings=surveyor.ceilings, report=surveyor.report,
+            surveyor.found if surveyor else Surveyed(),
         )  # fmt: skip
 
 
@@ -420,14 +410,14 @@ def tuned_records(result: TuningResult) -> list[Record]:
     Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
     found: dict[Features, Record] = {}
-    for standing in (*result.standings, *result.surveyed):
-        if standing.best is None or standing.gflops is None:
+    for standing in (*result.standings, *result.survey.standings):
+        if standing.best is None:
             continue
-        features = features_of(standing.problem)
+        features, record = features_of(standing.problem), standing.record(standing.best)
         known = found.get(features)
-        if known is None or standing.gflops > (known.gflops or 0.0):
-            found[features] = record_for(features, standing.best, standing.gflops)
-    return [*found.values(), *result.missed]
+        if known is None or (record.gflops or 0.0) > (known.gflops or 0.0):
+            found[features] = record
+    return [*found.values(), *result.survey.missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:
@@ -455,9 +445,9 @@ def unsaved_text(result: TuningResult) -> str:
 def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
     """Write the user's database, or a file to `contribute`, for the architecture; gives its path.
 
-    What is contributed has no ceilings, which are those of one device; so `result.model` must be
-    about none (`contributes` of `tune`). `ArgumentError` says that nothing was measured; other
-    errors are those of `pyclgemm.selection.saving.save_records`.
+    What is contributed has no ceilings, which are those of one device; so the model of the survey
+    must be about none (`contributes` of `tune`). `ArgumentError` says that nothing was measured;
+    other errors are those of `pyclgemm.selection.saving.save_records`.
     """
     records = tuned_records(result)
     if not records:
@@ -466,6 +456,6 @@ def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
     level: Level = "device" if contribute is None else "architecture"
     save_records(
         path, result.traits, (result.dtype, result.precision), records, level=level,
-        model=result.model, ceilings=result.ceilings if contribute is None else None,
+        model=result.survey.model, ceilings=result.survey.ceilings if contribute is None else None,
     )  # fmt: skip
     return path

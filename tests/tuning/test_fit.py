@@ -11,7 +11,7 @@ from pyclgemm.families.cost import Coefficients, WorkTable
 from pyclgemm.families.registry import FAMILIES
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from pyclgemm.tuning.fit import Sample, errors_of_unseen, fit_coefficients
+from pyclgemm.tuning.fit import Sample, fit_coefficients, times_by_family
 from tests.support.facts import cpu
 
 pytest.importorskip("scipy")
@@ -141,14 +141,15 @@ def test_the_error_about_unseen_configurations_tells_whether_a_fit_is_worth_havi
         times = predicted(cases, FAMILIES["direct"].coefficients if spread else TRUE)
         times = times * [factors[config] for _, config in cases]
         today = predicted(cases, FAMILIES["direct"].coefficients)
-        unseen = errors_of_unseen(sampled(cases, times), TRAITS, CEILINGS)["direct"]
+        unseen = times_by_family(sampled(cases, times), TRAITS, CEILINGS)["direct"].error_of_unseen()
         wins += unseen < np.abs(np.log(today / times)).mean()
     assert wins == 5 if is_better else wins <= 2
 
 
 def test_nothing_is_known_of_unseen_configurations_after_one():
     cases = 9 * list(products(np.random.default_rng(9), 1))
-    assert errors_of_unseen(sampled(cases, 9 * [1e-3]), TRAITS, CEILINGS) == {"direct": np.inf}
+    samples = sampled(cases, 9 * [1e-3])
+    assert times_by_family(samples, TRAITS, CEILINGS)["direct"].error_of_unseen() == np.inf
 
 
 @pytest.mark.parametrize(("configs", "least", "most"), [(99, 0.85, 1.0), (3, 0.1, 0.5)])

@@ -16,6 +16,7 @@ from pyclgemm.selection import saving
 from pyclgemm.selection.database import DatabaseFile, read_file, save_file
 from pyclgemm.selection.records import Entry, Match, Model, Threshold
 from pyclgemm.selection.select import select
+from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support.databases import (
     DIRECT,
@@ -197,7 +198,7 @@ def test_what_is_contributed_has_no_ceilings_of_a_device(path):
     before = file_of([other], EPYC, name=path)
     save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, CEILINGS))
     model = replace(OF_A_DEVICE, source="about estimated ceilings")
-    save_result(replace(result(), model=model, ceilings=CEILINGS), path)
+    save_result(replace(result(), survey=Surveyed(model=model, ceilings=CEILINGS)), path)
     file = read_file(path)
     assert file.ceilings is None
     # Nor is a model left that was about them.
@@ -206,7 +207,7 @@ def test_what_is_contributed_has_no_ceilings_of_a_device(path):
 
 def test_the_users_own_file_is_for_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "user_database_folder", lambda: tmp_path / "databases")
-    for found in (replace(result(), ceilings=CEILINGS), result()):
+    for found in (replace(result(), survey=Surveyed(ceilings=CEILINGS)), result()):
         path = save_result(found)
         assert read_file(path).ceilings == CEILINGS
     assert path == tmp_path / "databases" / "amd-epyc.json"

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -341,8 +342,8 @@ def test_a_contributed_model_is_about_no_measured_ceilings(run, contributes):
     of_device = DatabaseFile.make(file.path, file.match, file.source, file.entries, ceilings)
     options = {"survey": 1.0, "contributes": contributes, "budget": 30.0}
     result = run(on_cpu(), database=a_database(of_device), **options)
-    assert result.model is not None
-    assert result.ceilings == (None if contributes else ceilings)
+    assert result.survey.model is not None
+    assert result.survey.ceilings == (None if contributes else ceilings)
 
 
 def test_a_survey_learns_nothing_from_the_products_that_it_is_judged_on(run, monkeypatch):
@@ -351,16 +352,16 @@ def test_a_survey_learns_nothing_from_the_products_that_it_is_judged_on(run, mon
     monkeypatch.setattr(survey, "extended_file", extend)
     result = run(on_cpu(), survey=1.0, budget=250.0, families=["cpu"])
     # They are the first that it measures.
-    count = result.report.before.products
+    count = int(re.search(r"on (\d+) others", result.survey.report)[1])
     judged, others = (
         {features_of(one.problem) for one in some}
-        for some in (result.surveyed[:count], result.surveyed[count:])
+        for some in (result.survey.standings[:count], result.survey.standings[count:])
     )
     fitted = {features_of(one.problem) for call in fit.mock_calls for one in call.args[0]}
     assert len(fitted & others) >= len(others) - 2  # the last may have come too late
     records = [one for call in extend.mock_calls for one in call.args[3]]
     kept, missed = (
-        {features_of_record(one, *FLOAT32) for one in some} for some in (records, result.missed)
+        {features_of_record(one, *FLOAT32) for one in some} for some in (records, result.survey.missed)
     )
     assert others & kept and others & missed
     assert count == 16 and not judged & (fitted | kept | missed)
