@@ -141,7 +141,9 @@ def test_the_error_about_unseen_configurations_tells_whether_a_fit_is_worth_havi
         times = predicted(cases, FAMILIES["direct"].coefficients if spread else TRUE)
         times = times * [factors[config] for _, config in cases]
         today = predicted(cases, FAMILIES["direct"].coefficients)
-        unseen = times_by_family(sampled(cases, times), TRAITS, CEILINGS)["direct"].error_of_unseen()
+        unseen = times_by_family(sampled(cases, times), TRAITS, CEILINGS)[
+            "direct"
+        ].error_of_unseen()
         wins += unseen < np.abs(np.log(today / times)).mean()
     assert wins == 5 if is_better else wins <= 2
 

@@ -361,7 +361,8 @@ def test_a_survey_learns_nothing_from_the_products_that_it_is_judged_on(run, mon
     assert len(fitted & others) >= len(others) - 2  # the last may have come too late
     records = [one for call in extend.mock_calls for one in call.args[3]]
     kept, missed = (
-        {features_of_record(one, *FLOAT32) for one in some} for some in (records, result.survey.missed)
+        {features_of_record(one, *FLOAT32) for one in some}
+        for some in (records, result.survey.missed)
     )
     assert others & kept and others & missed
     assert count == 16 and not judged & (fitted | kept | missed)
