@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
-from pyclgemm.device.traits import has_async_copy, has_cache_hints, traits_of
+from pyclgemm.device.traits import traits_of
 from pyclgemm.selection.database import reload_database
 
 # A failed assertion in what tests share is shown like one in a test.
@@ -236,7 +236,7 @@ def units(device, traits):
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
     from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 
-    if has_async_copy(traits):
+    if traits.has_async_copy:
         yield
         return
     skip_without_emulation(device)
@@ -255,7 +255,7 @@ def able_queue(context, traits):
     with ExitStack() as stack:
         if 32 not in traits.sub_group_sizes:
             stack.enter_context(ptx.emulated_shuffles(ptx.through_local_memory))
-        if not (has_async_copy(traits) and has_cache_hints(traits)):
+        if not (traits.has_async_copy and traits.has_cache_hints):
             stack.enter_context(ptx.emulated_async_copies())
         yield cl.CommandQueue(context)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.steps.step import Step
-from pyclgemm.device.traits import DeviceTraits, has_async_copy
+from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmConfig
 
@@ -166,7 +166,7 @@ def _batched_loads_step(unrolled: XgemmConfig, traits: DeviceTraits) -> Step:
     title = "global loads in batches, addresses computed before"
     banded = replace(unrolled, GROUP_M=8)
     bands = "work-groups walk the tiles in bands of 8 tile rows"
-    if has_async_copy(traits):
+    if traits.has_async_copy:
         past = replace(banded, ASYNC=1)
         depths = {
             " four times as deep": replace(past, KWG=32),

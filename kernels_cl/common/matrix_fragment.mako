@@ -77,8 +77,8 @@ ${multiply_by_builtin()}
 // c += a b (PTX ISA, "mma").
 static inline void multiply_accumulate(${unit.result_register} *c, const ${unit.register} *a, const ${unit.register} *b)
 {
-    asm("${unit.instruction} ${unit.ptx_operands};"
-        : ${unit.ptx_results} : ${unit.ptx_factors});
+    asm("${unit.ptx_statement}"
+        : ${unit.ptx_constraints});
 }
 </%def>
 

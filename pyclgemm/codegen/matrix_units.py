@@ -6,11 +6,10 @@ fragment of the result, each spread over the registers of its lanes.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-from ..device.traits import DeviceTraits, has_async_copy
+from ..device.traits import DeviceTraits, matching
 from ..errors import UnsupportedError
 from ..problem.precision import Precision, is_complex
 from ..problem.problem import GemmProblem
@@ -123,42 +122,38 @@ class MatrixUnit:
         return self.operand == "float64" or (self.operand == "tf32" and not along_k)
 
     @property
-    def ptx_operands(self) -> str:
-        """The operands of the instruction, by number: result, A, B, and what is added to."""
+    def ptx_statement(self) -> str:
+        """The instruction, its operands by number (result, A, B, what is added to)."""
         counts = self.result_registers, self.a_registers, self.b_registers
         numbers = iter(range(sum(counts)))
         c, a, b = (
             "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
         )
-        return f"{c}, {a}, {b}, {c}"
+        return f"{self.instruction} {c}, {a}, {b}, {c};"
 
     @property
-    def ptx_results(self) -> str:
-        """The constraints of the result."""
-        kind = _CONSTRAINTS[self.result_register]
-        return ", ".join(f'"+{kind}"(c[{i}])' for i in range(self.result_registers))
-
-    @property
-    def ptx_factors(self) -> str:
-        """The constraints of A and B."""
+    def ptx_constraints(self) -> str:
+        """The registers of its result and of A and B, as inline assembly has them."""
         counts = {"a": self.a_registers, "b": self.b_registers}
         held = [f"{name}[{i}]" for name, count in counts.items() for i in range(count)]
-        return ", ".join(f'"{_CONSTRAINTS[self.register]}"({one})' for one in held)
+        result, factor = _CONSTRAINTS[self.result_register], _CONSTRAINTS[self.register]
+        results = ", ".join(f'"+{result}"(c[{i}])' for i in range(self.result_registers))
+        factors = ", ".join(f'"{factor}"({one})' for one in held)
+        return f"{results} : {factors}"
 
     @property
     def builtin_call(self) -> str:
         """The call of the builtin with the registers of `a`, `b` and `*c`."""
-        a, b = ("b", "a") if self.exchanged else ("a", "b")
-        return self.instruction.format(a=self._argument(a), b=self._argument(b), c="*c")
+        count = self.a_registers
 
-    def _argument(self, name: str) -> str:
-        """A lane's elements of a fragment in the type that the builtin takes."""
-        registers = [f"{name}[{i}]" for i in range(self.a_registers)]
-        if self.register == "double":
-            return registers[0]
-        count = len(registers)
-        value = registers[0] if count == 1 else f"(uint{count})({', '.join(registers)})"
-        return f"as_{self.vector}({value})"
+        def argument(name: str) -> str:
+            if self.register == "double":
+                return f"{name}[0]"
+            registers = ", ".join(f"{name}[{i}]" for i in range(count))
+            return f"as_{self.vector}({registers if count == 1 else f'(uint{count})({registers})'})"
+
+        a, b = ("b", "a") if self.exchanged else ("a", "b")
+        return self.instruction.format(a=argument(a), b=argument(b), c="*c")
 
 
 def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:
@@ -176,73 +171,69 @@ def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:
 # The ISA of RDNA 4 numbers the depths of a 16-bit run in another order than they lie; A and B agree
 # in it. MFMA of the MI200 series (gfx90a) takes denormal numbers of float16 and bfloat16 for zero.
 
-#: Lanes 16 to 31 of RDNA 3 hold copies of what lanes 0 to 15 hold of A and B.
-_RDNA3_OPERANDS = OperandLanes("lane % 16", "", positions=16, runs=1, run=16)
-_RDNA3_RESULT = ResultLanes("lane / 16", "lane % 16", width=1, groups=8, row_step=2)
-
-_RDNA4_OPERANDS = OperandLanes("lane % 16", "lane / 16", positions=16, runs=2, run=8)
-_RDNA4_RESULT = ResultLanes("lane % 16", "lane / 16 * 8", width=8, groups=1)
-
 _MFMA_RESULT = ResultLanes("lane % 16", "lane / 16 * 4", width=4, groups=1)
 _MFMA_RESULT_F64 = ResultLanes("lane / 16", "lane % 16", width=1, groups=4, row_step=4)
 
-#: What the units of a type sum in, where it is not float32. (WMMA of float16 in float16, which
-#: spreads its sums in other ways, is not driven.)
-_SUMS: dict[Multiplied, Summed] = {"int8": "int32", "float64": "float64"}
+#: By type: the name of the instruction, and what it sums in. (WMMA of float16 in float16, which
+#: spreads its sums in other ways, is not driven.) Both operands of int8 are signed, and sums wrap.
+_WMMA: dict[Multiplied, tuple[str, Summed]] = {
+    "float16": ("f32_16x16x16_f16_{}({{a}}, {{b}}, {{c}})", "float32"),
+    "bfloat16": ("f32_16x16x16_bf16_{}({{a}}, {{b}}, {{c}})", "float32"),
+    "int8": ("i32_16x16x16_iu8_{}(true, {{a}}, true, {{b}}, {{c}}, false)", "int32"),
+}
 
 
-def _wmma(generation: Literal[3, 4], types: str, operand: Multiplied, vector: str) -> MatrixUnit:
-    # Both operands of int8 are signed, and sums wrap.
-    call = "(true, {a}, true, {b}, {c}, false)" if operand == "int8" else "({a}, {b}, {c})"
-    suffix = "w32" if generation == 3 else "w32_gfx12"
-    held, result = (
-        (_RDNA3_OPERANDS, _RDNA3_RESULT) if generation == 3 else (_RDNA4_OPERANDS, _RDNA4_RESULT)
-    )
-    return MatrixUnit(
-        "builtin", f"__builtin_amdgcn_wmma_{types}_{suffix}{call}", operand, 16, 16, 16, 32,
-        held, result, vector, _SUMS.get(operand, "float32"), exchanged=generation == 4,
+def _wmma(
+    suffix: str, vectors: tuple[str, str, str], held: OperandLanes, result: ResultLanes,
+    exchanged: bool,
+) -> tuple[MatrixUnit, ...]:  # fmt: skip
+    return tuple(
+        MatrixUnit(
+            "builtin", "__builtin_amdgcn_wmma_" + call.format(suffix), operand, 16, 16, 16, 32,
+            held, result, vector, sums, exchanged,
+        )
+        for (operand, (call, sums)), vector in zip(_WMMA.items(), vectors, strict=True)
     )  # fmt: skip
 
 
-def _mfma(types: str, operand: Multiplied, vector: str, k: int) -> MatrixUnit:
+def _mfma(
+    types: str, operand: Multiplied, vector: str, k: int = 16, sums: Summed = "float32"
+) -> MatrixUnit:
     is_double = operand == "float64"
     return MatrixUnit(
         "builtin", f"__builtin_amdgcn_mfma_{types}({{a}}, {{b}}, {{c}}, 0, 0, 0)", operand,
         16, 16, k, 64, OperandLanes("lane % 16", "lane / 16", positions=16, runs=4, run=k // 4),
-        _MFMA_RESULT_F64 if is_double else _MFMA_RESULT, vector,
-        _SUMS.get(operand, "float32"), exchanged=not is_double,
+        _MFMA_RESULT_F64 if is_double else _MFMA_RESULT, vector, sums, exchanged=not is_double,
     )  # fmt: skip
 
 
-_RDNA3 = (
-    _wmma(3, "f32_16x16x16_f16", "float16", "half16"),
-    _wmma(3, "f32_16x16x16_bf16", "bfloat16", "short16"),
-    _wmma(3, "i32_16x16x16_iu8", "int8", "int4"),
-)
-_RDNA4 = (
-    _wmma(4, "f32_16x16x16_f16", "float16", "half8"),
-    _wmma(4, "f32_16x16x16_bf16", "bfloat16", "short8"),
-    _wmma(4, "i32_16x16x16_iu8", "int8", "int2"),
-)
 _CDNA2 = (
-    _mfma("f32_16x16x16f16", "float16", "half4", k=16),
-    _mfma("f32_16x16x16bf16_1k", "bfloat16", "short4", k=16),
-    _mfma("f64_16x16x4f64", "float64", "double", k=4),
-    _mfma("i32_16x16x16i8", "int8", "int", k=16),
-)
-_CDNA3 = (
-    *_CDNA2[:3],
-    _mfma("i32_16x16x32_i8", "int8", "long", k=32),
-    _mfma("f32_16x16x8_xf32", "tf32", "float2", k=8),
+    _mfma("f32_16x16x16f16", "float16", "half4"),
+    _mfma("f32_16x16x16bf16_1k", "bfloat16", "short4"),
+    _mfma("f64_16x16x4f64", "float64", "double", 4, "float64"),
+    _mfma("i32_16x16x16i8", "int8", "int", sums="int32"),
 )
 
-#: By the architectures that have them.
-_AMD_UNITS = (
-    (r"gfx11[0-9a-f]{2}", _RDNA3),
-    (r"gfx12[0-9a-f]{2}", _RDNA4),
-    (r"gfx90a", _CDNA2),
-    (r"gfx942", _CDNA3),
-)
+#: By patterns of the architectures that have them.
+_AMD_UNITS = {
+    # Lanes 16 to 31 hold copies of what lanes 0 to 15 hold of A and B.
+    r"gfx11[0-9a-f]{2}": _wmma(
+        "w32", ("half16", "short16", "int4"),
+        OperandLanes("lane % 16", "", positions=16, runs=1, run=16),
+        ResultLanes("lane / 16", "lane % 16", width=1, groups=8, row_step=2), exchanged=False,
+    ),
+    r"gfx12[0-9a-f]{2}": _wmma(
+        "w32_gfx12", ("half8", "short8", "int2"),
+        OperandLanes("lane % 16", "lane / 16", positions=16, runs=2, run=8),
+        ResultLanes("lane % 16", "lane / 16 * 8", width=8, groups=1), exchanged=True,
+    ),
+    r"gfx90a": _CDNA2,
+    r"gfx942": (
+        *_CDNA2[:3],
+        _mfma("i32_16x16x32_i8", "int8", "long", 32, "int32"),
+        _mfma("f32_16x16x8_xf32", "tf32", "float2", 8),
+    ),
+}  # fmt: skip
 
 #: Mesa's runtimes compile for AMD's devices by way of languages that have no such builtins.
 _WITHOUT_BUILTINS = ("rusticl", "clover")
@@ -270,28 +261,32 @@ def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
     return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
 
 
-#: From compute capability 9.0 on; it does twice the work of the older one. It is the least deep:
-#: registers then hold the fragments of two depths, and the next are loaded while one is multiplied.
-_DOUBLES = nvidia_double_unit(m=16, k=4)
+#: From compute capability 8.0 on; from 9.0 on another one for float64 does twice the work. It is
+#: the least deep of these: registers then hold the fragments of two depths, and the next are loaded
+#: while one is multiplied.
+_NVIDIA_UNITS = (
+    _mma("f32.f16.f16.f32", "float16", m=16, k=16, word=2),
+    _mma("f16.f16.f16.f16", "float16", m=16, k=16, word=2, sums="float16"),
+    _mma("f32.bf16.bf16.f32", "bfloat16", m=16, k=16, word=2),
+    _mma("f32.tf32.tf32.f32", "tf32", m=16, k=8, word=1),
+    nvidia_double_unit(m=8, k=4),
+    _mma("s32.s8.s8.s32", "int8", m=16, k=32, word=4, sums="int32"),
+)
+_UNITS_OF_SM_90 = (nvidia_double_unit(m=16, k=4), *_NVIDIA_UNITS)
 
-#: By what they multiply, and what they sum in.
-_NVIDIA_UNITS: dict[tuple[str, str], MatrixUnit] = {
-    (unit.operand, unit.sums): unit
-    for unit in (
-        _mma("f32.f16.f16.f32", "float16", m=16, k=16, word=2),
-        _mma("f16.f16.f16.f16", "float16", m=16, k=16, word=2, sums="float16"),
-        _mma("f32.bf16.bf16.f32", "bfloat16", m=16, k=16, word=2),
-        _mma("f32.tf32.tf32.f32", "tf32", m=16, k=8, word=1),
-        nvidia_double_unit(m=8, k=4),
-        _mma("s32.s8.s8.s32", "int8", m=16, k=32, word=4, sums="int32"),
-    )
-}
+
+def unit_multiplying(multiplied: str | None, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
+    """The unit of a device that multiplies and sums in given types; None if there is none."""
+    units: tuple[MatrixUnit, ...] = ()
+    if traits.nvidia_capability >= 80:
+        units = _UNITS_OF_SM_90 if traits.nvidia_capability >= 90 else _NVIDIA_UNITS
+    elif traits.vendor == "amd" and traits.platform.lower() not in _WITHOUT_BUILTINS:
+        units = matching(_AMD_UNITS, traits.architecture) or ()
+    return next((unit for unit in units if (unit.operand, unit.sums) == (multiplied, sums)), None)
 
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """The unit of a device that computes in a precision; None if there is none."""
-    if precision.multiplied is None:
-        return None
     return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
 
 
@@ -306,20 +301,6 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
 def elements_wanted(dtype: str, precision: Precision) -> str:
     """What `element_unit` is asked for, in words."""
     return f"{precision.name} of complex elements" if is_complex(dtype) else precision.name
-
-
-def unit_multiplying(multiplied: str, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that multiplies and sums in given types; None if there is none."""
-    wanted = multiplied, sums
-    if has_async_copy(traits):  # which came with NVIDIA's units, with compute capability 8.0
-        if multiplied == "float64" and int(traits.architecture[3:]) >= 90:
-            return _DOUBLES
-        return _NVIDIA_UNITS.get(wanted)
-    if traits.vendor == "amd" and traits.platform.lower() not in _WITHOUT_BUILTINS:
-        for architecture, units in _AMD_UNITS:
-            if re.fullmatch(architecture, traits.architecture):
-                return next((unit for unit in units if (unit.operand, unit.sums) == wanted), None)
-    return None
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:

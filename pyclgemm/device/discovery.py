@@ -80,17 +80,22 @@ def choose_device(selector: str | None) -> FoundDevice:
         raise _nothing_works()
     if selector is None:
         return devices[0]
-    if selector.isdigit():
-        matching = [one for rank, one in enumerate(devices) if str(rank) == selector]
-    else:
-        matching = [one for one in devices if selector.lower() in _names(one).lower()]
-    if not matching:
+
+    def is_meant(rank: int, one: FoundDevice) -> bool:
+        if selector.isdigit():
+            return str(rank) == selector
+        # Only the version of pocl's platform holds the name "PoCL".
+        version = one.device.platform.version if one.device is not None else ""
+        return selector.lower() in "\n".join((one.name, one.platform, version)).lower()
+
+    chosen = next((one for rank, one in enumerate(devices) if is_meant(rank, one)), None)
+    if chosen is None:
         known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
         raise ArgumentError(
             f"device is {shown(selector)}, which is neither the number nor part of the name of a "
             f"device that works: {'; '.join(known)}"
         )
-    return matching[0]
+    return chosen
 
 
 def preference(device: cl.Device) -> tuple[int, int, int]:
@@ -132,12 +137,6 @@ def _examine(device: cl.Device) -> FoundDevice:
     return FoundDevice(platform_name(device.platform), name_of(device), device, traits, reason)
 
 
-def _names(one: FoundDevice) -> str:
-    """All names of a device. Only the version of pocl's platform holds the name "PoCL"."""
-    version = one.device.platform.version if one.device is not None else ""
-    return "\n".join((one.name, one.platform, version))
-
-
 def _nothing_works() -> UnsupportedError:
     seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in find_devices())
     return UnsupportedError(
@@ -154,9 +153,20 @@ def register_runtimes() -> Path | None:
     `LOADER_VARIABLES`. It never raises. The answer is the library that was shown to the loader.
     """
     try:
-        library = runtime_to_register(os.environ, system_registries())
-        if library is not None:
-            _load(library, system_registries())
+        registries = system_registries()
+        library = runtime_to_register(os.environ, registries)
+        if library is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
+            for entry in _entries(registries):
+                if not _intel_library_of(entry):
+                    shutil.copyfile(entry, Path(folder, entry.name))
+            Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
+            os.environ["OCL_ICD_VENDORS"] = folder
+            try:
+                cl.get_platforms()
+            finally:
+                del os.environ["OCL_ICD_VENDORS"]
         return library
     except Exception:  # whatever is odd about a machine, importing the library must not fail
         logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
@@ -167,10 +177,8 @@ def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) 
     """The library to show to the loader; None if it finds one, or the user chose runtimes."""
     if not sys.platform.startswith("linux") or any(map(environment.get, LOADER_VARIABLES)):
         return None
-    library = installed_intel_library()
-    if library is None or any(_names_intel(entry, exists=True) for entry in _entries(registries)):
-        return None
-    return library
+    named = filter(None, map(_intel_library_of, _entries(registries)))
+    return None if any(map(Path.is_file, named)) else installed_intel_library()
 
 
 def installed_intel_library() -> Path | None:
@@ -195,20 +203,7 @@ def _entries(registries: list[Path]) -> list[Path]:
     return [entry for folder in registries for entry in sorted(folder.glob("*.icd"))]
 
 
-def _names_intel(entry: Path, *, exists: bool) -> bool:
+def _intel_library_of(entry: Path) -> Path | None:
+    """The library that an entry names, if that is Intel's."""
     named = Path(entry.read_text(errors="replace").strip())
-    return named.name.startswith(INTEL_LIBRARY) and (not exists or named.is_file())
-
-
-def _load(library: Path, registries: list[Path]) -> None:
-    """Make the first OpenCL call with a registry of the system's entries and `library`."""
-    with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
-        for entry in _entries(registries):
-            if not _names_intel(entry, exists=False):
-                shutil.copyfile(entry, Path(folder, entry.name))
-        Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
-        os.environ["OCL_ICD_VENDORS"] = folder
-        try:
-            cl.get_platforms()
-        finally:
-            del os.environ["OCL_ICD_VENDORS"]
+    return named if named.name.startswith(INTEL_LIBRARY) else None

@@ -97,6 +97,40 @@ class DeviceTraits:
         """The name as part of a file's name."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "device"
 
+    @property
+    def nvidia_capability(self) -> int:
+        """Ten times the compute capability of an NVIDIA device; zero for others."""
+        known = self.vendor == "nvidia" and self.architecture.startswith("sm_")
+        return int(self.architecture[3:]) if known else 0
+
+    @property
+    def has_async_copy(self) -> bool:
+        """Whether it copies from global to local memory without registers (``cp.async``)."""
+        return self.nvidia_capability >= 80
+
+    @property
+    def has_cache_hints(self) -> bool:
+        """Whether loads may tell the caches what to evict and how much to fetch."""
+        return self.nvidia_capability >= 75
+
+    @property
+    def has_register_caps(self) -> bool:
+        """Whether the compiler takes a limit on the registers of a work-item."""
+        return self.type == "gpu" and self.vendor in ("nvidia", "amd")
+
+    @property
+    def is_pocl_5_0(self) -> bool:
+        """Whether the runtime is pocl 5.0, whose compiler has two faults that pocl 3.1 has not.
+
+        It miscompiles kernels that copy slabs to local memory between barriers, even without
+        optimisation: some work-items use wrong offsets in the tile and write far outside the
+        result. Kernels whose barriers only surround a sum are right, such as those of the gemv
+        family. And it crashes while it compiles the small family's kernels of float16 if k or
+        alpha is 0, though not those of other types, nor the cpu family's of float16. (Ubuntu
+        24.04, an AVX-512 CPU.)
+        """
+        return self.platform == "Portable Computing Language" and self.driver.startswith("5.0")
+
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:
@@ -107,10 +141,26 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         probe = probe_device(device)
         architecture = _architecture(device, kind, probe, host)
         refusal = wgmma_refusal(device) if architecture == "sm_90" else None
-    fast_fma32, fast_fma64 = _fast_fma(device, kind, probe, architecture)
+    is_software_device = is_software(device.name)
+    vendor = normalized_vendor(device.vendor)
+    vector_bytes = _GPU_VECTOR_BYTES
+    # OpenCL requires a fused multiply-add in double, so GPUs with double have it in hardware.
+    fast_fma32 = bool(device.single_fp_config & cl.device_fp_config.FMA)
+    fast_fma64 = not is_software_device
+    if kind == "cpu":
+        if not is_software_device:
+            # The runtime's vendor may be another one: Intel's runtime runs on AMD's processors.
+            vendor = host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
+        # Every CPU has 16, even under a runtime that reports scalars.
+        reported = max(16, 4 * device.native_vector_width_float)
+        is_x86 = architecture.startswith("x86-64")
+        vector_bytes = _CPU_VECTOR_BYTES[architecture] if is_x86 else reported
+        # Neither pocl nor Intel's runtime defines the standard macros.
+        native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4") or "__FMA__" in probe.macros
+        fast_fma32, fast_fma64 = native, native or "FP_FAST_FMA" in probe.macros
     return DeviceTraits(
         name=name_of(device),
-        vendor=_vendor(device, kind, host),
+        vendor=vendor,
         type=kind,
         architecture=architecture,
         platform=platform_name(device.platform),
@@ -119,61 +169,17 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         max_work_group_size=device.max_work_group_size,
         local_memory_bytes=LOCAL_MEMORY_BYTES.get(architecture, device.local_mem_size),
         max_allocation_bytes=device.max_mem_alloc_size,
-        vector_bytes=_vector_bytes(device, kind, architecture),
+        vector_bytes=vector_bytes,
         float64=probe.float64,
         float16=probe.float16,
-        fast_fma32=fast_fma32,
-        fast_fma64=fast_fma64,
+        fast_fma32=fast_fma32 or "FP_FAST_FMAF" in probe.macros,
+        fast_fma64=fast_fma64 and probe.float64,
         fence_options=probe.fence_options,
         shuffle=probe.shuffle,
         sub_group_sizes=probe.sub_group_sizes,
         wgmma=refusal == "",
         wgmma_refusal=refusal or "",
     )
-
-
-def has_async_copy(traits: DeviceTraits) -> bool:
-    """Whether the device copies from global to local memory without registers (``cp.async``)."""
-    return _nvidia_capability(traits) >= 80
-
-
-def has_cache_hints(traits: DeviceTraits) -> bool:
-    """Whether loads may tell the caches what to evict and how much to fetch."""
-    return _nvidia_capability(traits) >= 75
-
-
-def _nvidia_capability(traits: DeviceTraits) -> int:
-    """Ten times the compute capability of an NVIDIA device; zero for others."""
-    name = traits.architecture
-    return int(name[3:]) if traits.vendor == "nvidia" and name.startswith("sm_") else 0
-
-
-def has_register_caps(traits: DeviceTraits) -> bool:
-    """Whether the compiler takes a limit on the registers of a work-item."""
-    return traits.type == "gpu" and traits.vendor in ("nvidia", "amd")
-
-
-def miscompiles_tiles(traits: DeviceTraits) -> bool:
-    """Whether the runtime miscompiles kernels that copy slabs to local memory between barriers.
-
-    pocl 5.0 (Ubuntu 24.04, an AVX-512 CPU) does, even without optimisation: some work-items use
-    wrong offsets in the tile and write far outside the result. pocl 3.1 is right. So is pocl 5.0
-    with kernels whose barriers only surround a sum, such as those of the gemv family.
-    """
-    return _is_pocl_5_0(traits)
-
-
-def crashes_on_small_halves(traits: DeviceTraits) -> bool:
-    """Whether the runtime crashes while it compiles the small family's kernels of float16.
-
-    pocl 5.0 does (Ubuntu 24.04, an AVX-512 CPU) if k or alpha is 0. It compiles those of other
-    types, and the cpu family's of float16.
-    """
-    return _is_pocl_5_0(traits)
-
-
-def _is_pocl_5_0(traits: DeviceTraits) -> bool:
-    return traits.platform == "Portable Computing Language" and traits.driver.startswith("5.0")
 
 
 def type_of(device: cl.Device) -> str:
@@ -195,13 +201,6 @@ def platform_name(platform: cl.Platform) -> str:
     return printable(platform.name.strip())
 
 
-def _vendor(device: cl.Device, kind: str, host: HostCpu) -> str:
-    if kind != "cpu" or is_software(device.name):
-        return normalized_vendor(device.vendor)
-    # The vendor of the runtime may be another one: Intel's runtime runs on AMD's processors.
-    return host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
-
-
 def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> str:
     if kind == "cpu":
         if "__x86_64__" in probe.macros:
@@ -218,27 +217,6 @@ def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> 
     if normalized_vendor(device.vendor) == "amd" or device.name.startswith("gfx"):
         return amd_architecture(device.name)
     return ""
-
-
-def _vector_bytes(device: cl.Device, kind: str, architecture: str) -> int:
-    if kind != "cpu":
-        return _GPU_VECTOR_BYTES
-    if architecture.startswith("x86-64"):
-        return _CPU_VECTOR_BYTES[architecture]
-    reported: int = 4 * device.native_vector_width_float
-    return max(16, reported)  # every CPU has 16, even under a runtime that reports scalars
-
-
-def _fast_fma(device: cl.Device, kind: str, probe: Probe, architecture: str) -> tuple[bool, bool]:
-    fast32, fast64 = "FP_FAST_FMAF" in probe.macros, "FP_FAST_FMA" in probe.macros
-    if kind == "cpu":
-        # Neither pocl nor Intel's runtime defines the standard macros.
-        native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4")
-        native = native or "__FMA__" in probe.macros
-        return fast32 or native, probe.float64 and (fast64 or native)
-    # OpenCL requires a fused multiply-add in double, so GPUs with double have it in hardware.
-    fused = bool(device.single_fp_config & cl.device_fp_config.FMA)
-    return fast32 or fused, probe.float64 and not is_software(device.name)
 
 
 def _optional(device: cl.Device, attribute: str) -> Any:

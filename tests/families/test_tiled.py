@@ -14,7 +14,6 @@ import pytest
 
 from pyclgemm.codegen.element import ElementType
 from pyclgemm.device.probe import INTEL_SHUFFLE, KHR_SHUFFLE, SHFL
-from pyclgemm.device.traits import has_register_caps
 from pyclgemm.families.registry import make_schedule, violations
 from pyclgemm.families.tiled.codegen import SlabReader
 from pyclgemm.problem.problem import MatrixLayout
@@ -238,7 +237,7 @@ def test_a_cap_is_what_the_compiler_takes(config, traits, options):
 
 @BOTH
 def test_right_where_there_is_a_cap(queue, traits, config):
-    if not has_register_caps(traits):
+    if not traits.has_register_caps:
         pytest.skip("this device's compiler takes no cap")
     for sizes in [(33, 31, 9), (64, 64, 64)]:
         check_gemm(queue, sizes, config=replace(config, REGISTERS=32))

@@ -21,7 +21,7 @@ from ...codegen.config import (
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...device.ceilings import resident_groups
-from ...device.traits import DeviceTraits, has_cache_hints
+from ...device.traits import DeviceTraits
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
@@ -62,7 +62,7 @@ _LEAST_DEPTH = 64
 
 _CACHE_HINTS = Constraint(
     "loads past the first-level cache need NVIDIA's compute capability 7.5",
-    lambda c, dtype, traits: not c.STREAMB or has_cache_hints(traits),
+    lambda c, dtype, traits: not c.STREAMB or traits.has_cache_hints,
     "STREAMB is {c.STREAMB} on {traits.architecture}",
     on_device=True,
 )
@@ -243,7 +243,7 @@ class GemvFamily(_FewRows[GemvConfig]):
         return {
             "MR": (1, 2, 4, 8), "WGS": (32, 64, 128, 256, 512),
             "LANES_N": (1, 2, 4, 8, 16, 32, 64), "VW": (1, 2, 4, 8), "KWI": (1, 2, 4, 8),
-            "STREAMB": (0, 1) if has_cache_hints(traits) else (0,),
+            "STREAMB": (0, 1) if traits.has_cache_hints else (0,),
         }  # fmt: skip
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:

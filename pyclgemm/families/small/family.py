@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...codegen.config import Constraint, at_most, multiple
 from ...codegen.element import ElementType
 from ...codegen.launch import Schedule
-from ...device.traits import DeviceTraits, crashes_on_small_halves
+from ...device.traits import DeviceTraits
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
@@ -152,7 +152,7 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
         ),
         Constraint(
             "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
-            lambda c, dtype, traits: not crashes_on_small_halves(traits),
+            lambda c, dtype, traits: not traits.is_pocl_5_0,
             "the device's runtime is {traits.platform} {traits.driver}",
             on_device=True,
             types=("float16",),

@@ -17,7 +17,6 @@ from ...codegen.config import (
     within_local_memory,
     within_work_group,
 )
-from ...device.traits import has_async_copy, has_register_caps, miscompiles_tiles
 from ...problem.precision import is_complex
 from .codegen import part_width, slab_copy
 from .config import XgemmConfig
@@ -98,7 +97,7 @@ _FIRST = (
     ),
     Constraint(
         "copies past the registers need NVIDIA's compute capability 8.0",
-        lambda c, dtype, traits: not c.ASYNC or has_async_copy(traits),
+        lambda c, dtype, traits: not c.ASYNC or traits.has_async_copy,
         "ASYNC is {c.ASYNC} on {traits.architecture}",
         on_device=True,
     ),
@@ -121,7 +120,7 @@ _FIRST = (
     FENCED_FILL,
     Constraint(
         "a cap of registers needs NVIDIA's or AMD's compiler for GPUs",
-        lambda c, dtype, traits: not c.REGISTERS or has_register_caps(traits),
+        lambda c, dtype, traits: not c.REGISTERS or traits.has_register_caps,
         "REGISTERS is {c.REGISTERS} on a {traits.type} of {traits.vendor}",
         on_device=True,
     ),
@@ -217,7 +216,7 @@ _LAST = (
     Constraint(
         # A CPU runs these only where a caller asks for them.
         "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",
-        lambda c, dtype, traits: not miscompiles_tiles(traits),
+        lambda c, dtype, traits: not traits.is_pocl_5_0,
         "the device's runtime is {traits.platform} {traits.driver}",
         on_device=True,
     ),

@@ -11,7 +11,7 @@ from ...codegen.element import ElementType, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
 from ...device.ceilings import resident_groups
-from ...device.traits import DeviceTraits, has_async_copy
+from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
@@ -190,7 +190,7 @@ class _TiledFamily(Family[Tiled]):
         """The tile of a work-item and the shape of the group; who copies what is derived."""
         size = stored_bytes(dtype)
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
-        copies = has_async_copy(traits) and is_staged_as_stored(dtype)
+        copies = traits.has_async_copy and is_staged_as_stored(dtype)
         axes: dict[str, tuple[int, ...]] = {
             "ITEM_M": (1, 2, 4, 8, 16), "ITEM_N": (1, 2, 4, 8, 16),
             "MDIMC": (2, 4, 8, 16, 32), "NDIMC": (2, 4, 8, 16, 32),

@@ -15,7 +15,7 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.codegen.matrix_units import required_unit
-from pyclgemm.device.traits import miscompiles_tiles, traits_of
+from pyclgemm.device.traits import traits_of
 from tests.support.emulation.ptx import in_plain_c
 from tests.support.families import changed_kernels, imagined_traits
 
@@ -109,7 +109,7 @@ def skip_without_emulation(device, *, may_be_slow=False):
     traits = traits_of(device)
     if device.type != cl.device_type.CPU:
         pytest.skip("the emulation is for CPUs")
-    if miscompiles_tiles(traits):
+    if traits.is_pocl_5_0:
         pytest.skip(f"{traits.platform} {traits.driver} compiles such kernels wrongly")
     if not may_be_slow and 32 not in traits.sub_group_sizes:
         pytest.skip("the emulation's barriers take this runtime seconds to compile")

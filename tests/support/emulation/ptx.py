@@ -56,8 +56,8 @@ def emulated_async_copies():
 
     with (
         changed_kernels(in_c),
-        patch("pyclgemm.families.tiled.constraints.has_async_copy", lambda traits: True),
-        patch("pyclgemm.families.gemv.family.has_cache_hints", lambda traits: True),
+        patch("pyclgemm.device.traits.DeviceTraits.has_async_copy", True),
+        patch("pyclgemm.device.traits.DeviceTraits.has_cache_hints", True),
     ):
         yield
 
