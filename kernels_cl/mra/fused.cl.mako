@@ -4,7 +4,7 @@
 ## dimension, in place, and then the first, into global memory. Neighbouring work-items read and write
 ## neighbouring vectors of global memory.
 ##
-## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), matrix_row, element (an
+## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an
 ## ElementType), last_vector (the offset of the last vector of a row), aligned (whether all vectors
 ## are), matrix_width and part_width (elements of a vector of the matrix that is read from the start of
 ## a row, and from `first_row`), unroll (depths), plus, load, store, load_local, store_local.
@@ -28,7 +28,7 @@ typedef ${element.vector(width)} vector;  // along the third dimension
 #define TENSORS ${config.TENSORS}  // tensors of a work-group
 #define ROWS ${held.rows}  // entries of the second dimension that it holds
 #define VECTORS ${vectors}  // vectors of a row of a tensor
-#define MATRIX_ROW ${matrix_row}  // elements from a row of the matrix to the next, in local memory
+#define MATRIX_ROW ${held.matrix_row}  // elements from a row of the matrix to the next, in local memory
 #define HELD_SIZE ${held.size}  // elements of a tensor in local memory,
 #define HELD_SLICE ${held.slice}  // from an entry of its first dimension to the next,
 #define HELD_ROW ${held.row}  // and of its second

@@ -13,7 +13,7 @@ from ..codegen.element import ElementType
 from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
-from ..problem.matrix import MAX_ALIGNMENT, Matrix, strides_and_offset
+from ..problem.matrix import MAX_ALIGNMENT, Matrix, matrix_of, strides_and_offset
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
 
@@ -46,7 +46,7 @@ class TensorStack:
     @property
     def is_contiguous(self) -> bool:
         """Whether tensors follow one another in C order, so that strides are constants."""
-        return self.strides == _contiguous_strides(self.extent)
+        return self.strides == contiguous_stack(self.count, self.extent).strides
 
     @property
     def has_rows(self) -> bool:
@@ -59,13 +59,9 @@ class TensorStack:
         return math.gcd(MAX_ALIGNMENT, self.offset, *self.strides[:3])
 
 
-def _contiguous_strides(extent: int) -> tuple[int, int, int, int]:
-    return extent**3, extent**2, extent, 1
-
-
 def contiguous_stack(count: int, extent: int) -> TensorStack:
     """Tensors that follow one another in C order from the start of a buffer."""
-    return TensorStack(count, extent, _contiguous_strides(extent))
+    return TensorStack(count, extent, (extent**3, extent**2, extent, 1))
 
 
 def stack_of(name: str, array: Any) -> TensorStack:
@@ -127,6 +123,34 @@ class Transform:
     def element(self) -> ElementType:
         """Their elements."""
         return ElementType(self.dtype, self.dtype)
+
+
+def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
+    """Check that the arrays of a call fit together, and describe them; `out` may be None."""
+    stack = stack_of("tensors", tensors)
+    check_tensor_dtype("matrix", matrix.dtype)
+    square = matrix_of("matrix", matrix)
+    k = stack.extent
+    if (square.rows, square.columns) != (k, k):
+        raise ShapeError(
+            f"matrix is {(square.rows, square.columns)} and tensors is {tuple(tensors.shape)}: "
+            f"({k}, {k}) is wanted"
+        )
+    result = contiguous_stack(stack.count, k)
+    if out is not None:
+        if tuple(out.shape) != tuple(tensors.shape):
+            raise ShapeError(
+                f"out is {tuple(out.shape)} and tensors is {tuple(tensors.shape)}; they must be "
+                "the same"
+            )
+        result = stack_of("out", out)
+        check_writable(result)
+    for name, array in (("matrix", matrix), ("out", out)):
+        if array is not None and array.dtype != tensors.dtype:
+            raise DtypeError(
+                f"{name} is {array.dtype} and tensors is {tensors.dtype}; they must be the same"
+            )
+    return Transform(stack, square, result, tensors.dtype.name)
 
 
 @dataclass(frozen=True)

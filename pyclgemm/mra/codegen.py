@@ -81,11 +81,11 @@ def generate_fused(
         even = k % 2 == 0
         return _source(
             "fused_unit", transform, traits, fused.NVIDIA_LANES * config.SUBGROUPS, config=config,
-            unit=choice.unit, tiles=fused.unit_tiles(k, config), is_contiguous=out.is_contiguous,
+            unit=choice.unit, tiles=fused.UnitTiles(k, config), is_contiguous=out.is_contiguous,
             pairs=(even, even and out.has_rows and out.alignment >= 2),
         )  # fmt: skip
     is_gpu, width = config.ITEMS > 1, config.VW
-    held = fused.held_tensor(k, size, config)
+    held = fused.HeldTensor(k, size, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
     matrix_width = VECTOR_BYTES // size if is_gpu else 1
 
@@ -106,7 +106,7 @@ def generate_fused(
 
     return _source(
         "fused", transform, traits, config.ITEMS, config=config, held=held, element=element,
-        matrix_row=fused.matrix_row(k, size, config), last_vector=k - width, aligned=is_gpu,
+        last_vector=k - width, aligned=is_gpu,
         matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,

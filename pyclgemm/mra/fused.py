@@ -81,70 +81,69 @@ _MEASURED_FLOAT64 = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class HeldTensor:
-    """How a tensor, or a part of it, lies in local memory; in elements."""
+    """How a tensor, or a part of it, lies in local memory beside the matrix; in elements.
 
-    rows: int  # entries of the second dimension that are held
-    row: int  # from an entry of the second dimension to the next
-    slice: int  # from an entry of the first dimension to the next
-    size: int
+    The vectors of neighbouring work-items are in different banks.
+    """
+
+    extent: int
+    element_bytes: int
+    config: FusedConfig
+
+    def __post_init__(self) -> None:
+        extent, size, config = self.extent, self.element_bytes, self.config
+        width = config.VW
+        vectors = math.ceil(extent / width)
+        self.rows = math.ceil(extent / config.PARTS)  # entries of the second dimension
+        # From an entry of the second dimension to the next, and from one of the first. A CPU has
+        # no banks; there the last two vectors of a row may overlap.
+        self.row, self.slice = extent, self.rows * extent
+        if config.ITEMS > 1:
+            # An odd number: work-items that read a row each read all banks.
+            self.row = width * (vectors | 1)
+            slice_vectors = self.rows * (vectors | 1)
+            # The vectors of a slice's first row continue where those of the row before ended.
+            banks = max(1, _BANKS_BYTES // (width * size))
+            if vectors % banks:
+                slice_vectors += (vectors - slice_vectors) % banks
+            self.slice = width * slice_vectors
+        self.size = extent * self.slice
+        # From a row of the matrix to the next: whole 16-byte vectors.
+        wide = max(width, VECTOR_BYTES // size)
+        self.matrix_row = math.ceil(config.PARTS * self.rows / wide) * wide
+        self.local_bytes = size * (config.TENSORS * self.size + extent * self.matrix_row)
 
 
-def held_tensor(extent: int, element_bytes: int, config: FusedConfig) -> HeldTensor:
-    """Lay a tensor out so that the vectors of neighbouring work-items are in different banks."""
-    width = config.VW
-    vectors = math.ceil(extent / width)
-    rows = math.ceil(extent / config.PARTS)
-    if config.ITEMS == 1:  # a CPU has no banks; there the last two vectors of a row may overlap
-        return HeldTensor(rows, extent, rows * extent, extent * rows * extent)
-    row = width * (vectors | 1)  # an odd number: work-items that read a row each read all banks
-    banks = max(1, _BANKS_BYTES // (width * element_bytes))
-    slice_vectors = rows * row // width
-    # The vectors of a slice's first row continue where those of the row before ended.
-    if vectors % banks:
-        slice_vectors += (vectors - slice_vectors) % banks
-    return HeldTensor(rows, row, width * slice_vectors, extent * width * slice_vectors)
-
-
-def matrix_row(extent: int, element_bytes: int, config: FusedConfig) -> int:
-    """Elements from a row of the matrix to the next in local memory: whole 16-byte vectors."""
-    width = max(config.VW, VECTOR_BYTES // element_bytes)
-    columns = config.PARTS * math.ceil(extent / config.PARTS)
-    return math.ceil(columns / width) * width
-
-
-@dataclass(frozen=True)
+@dataclass
 class UnitTiles:
-    """How many fragments a K x K matrix has, and how a tensor lies in local memory."""
+    """How many fragments a K x K matrix has, and how a tensor of float64 lies in local memory."""
 
-    depths: int  # steps of depth 4
-    row_tiles: int  # tiles of 8 rows, as the instruction counts them, that a work-group holds
-    column_tiles: int  # tiles of 8 columns
-    rows: int  # entries of the second dimension that are held
-    slice: int  # elements from an entry of the first dimension to the next
+    extent: int
+    config: FusedUnitConfig
 
-
-def unit_tiles(extent: int, config: FusedUnitConfig) -> UnitTiles:
-    """Count the fragments of a configuration, and lay a tensor out."""
-    steps = config.UNIT_K // 4
-    depths = math.ceil(math.ceil(extent / 4) / steps) * steps
-    tile = config.UNIT_M // 8
-    row_tiles = math.ceil(math.ceil(extent / 8) / tile / config.PARTS) * tile
-    rows = extent if config.PARTS == 1 else 8 * row_tiles
-    size = rows * extent
-    # The lanes of a fragment read 4 neighbours of 4 slices at a time, all in different banks.
-    size += min((wanted - size) % 16 for wanted in (4, 12))
-    column_tiles = math.ceil(max(extent / 8, depths / 2))
-    return UnitTiles(depths, row_tiles, column_tiles, rows, size)
+    def __post_init__(self) -> None:
+        extent, config = self.extent, self.config
+        steps, tile = config.UNIT_K // 4, config.UNIT_M // 8
+        self.depths = math.ceil(math.ceil(extent / 4) / steps) * steps  # steps of depth 4
+        # Tiles of 8 rows, as the instruction counts them, that a work-group holds; of 8 columns.
+        self.row_tiles = math.ceil(math.ceil(extent / 8) / tile / config.PARTS) * tile
+        self.column_tiles = math.ceil(max(extent / 8, self.depths / 2))
+        # Entries of the second dimension that are held.
+        self.rows = extent if config.PARTS == 1 else 8 * self.row_tiles
+        # Elements from an entry of the first dimension to the next. The lanes of a fragment read 4
+        # neighbours of 4 slices at a time, all in different banks.
+        size = self.rows * extent
+        self.slice = size + min((wanted - size) % 16 for wanted in (4, 12))
+        self.local_bytes = 8 * config.TENSORS * extent * self.slice
 
 
 def local_bytes(extent: int, element_bytes: int, config: AnyFused) -> int:
     """Bytes of local memory that a work-group takes."""
     if isinstance(config, FusedUnitConfig):
-        return element_bytes * config.TENSORS * extent * unit_tiles(extent, config).slice
-    held = config.TENSORS * held_tensor(extent, element_bytes, config).size
-    return (held + extent * matrix_row(extent, element_bytes, config)) * element_bytes
+        return UnitTiles(extent, config).local_bytes
+    return HeldTensor(extent, element_bytes, config).local_bytes
 
 
 def fused_violations(
@@ -201,7 +200,7 @@ def fused_config(
         vector_bytes = min(traits.vector_bytes, 32 if extent < 24 else 64)
         width = min(vector_bytes // element_bytes, 1 << (extent.bit_length() - 1))
         return _split(FusedConfig(width, 1, 1, 1, 1), extent, extent, element_bytes, traits)
-    most_tensors = _tensors_of_group(count, traits)
+    most_tensors = max(1, count // traits.compute_units)  # every unit then has work
     if traits.architecture == "sm_90" and element_bytes == 4 and extent in _MEASURED_FLOAT32:
         measured = _MEASURED_FLOAT32[extent]
         tensors = min(measured.TENSORS, most_tensors)
@@ -246,17 +245,12 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
     if has_large and measured_bytes <= traits.local_memory_bytes:
         base = measured
 
-    tensors = min(base.TENSORS, _tensors_of_group(count, traits))
+    tensors = min(base.TENSORS, max(1, count // traits.compute_units))
     half = traits.local_memory_bytes // 2
     while tensors > 1 and local_bytes(extent, 8, replace(base, TENSORS=tensors)) > half:
         tensors -= 1
     most_parts = 8 * tiles // base.UNIT_M
     return _split(replace(base, TENSORS=tensors), most_parts, extent, 8, traits)
-
-
-def _tensors_of_group(count: int, traits: DeviceTraits) -> int:
-    """Tensors that a work-group may take while every compute unit has work."""
-    return max(1, count // traits.compute_units)
 
 
 def _split(

@@ -27,10 +27,9 @@ from ..api.plan import ArraySignature
 from ..api.prepare import choose, facts_of
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
-from ..errors import DtypeError, ShapeError
 from ..families.registry import make_schedule as make_gemm_schedule
 from ..families.registry import oriented
-from ..problem.matrix import MAX_ALIGNMENT, Matrix, matrix_of
+from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
 from ..runtime.arrays import View
@@ -42,11 +41,8 @@ from .choice import (
     Transform,
     TransformChoice,
     check_level,
-    check_tensor_dtype,
-    check_writable,
     choose_transform,
-    contiguous_stack,
-    stack_of,
+    describe_transform,
 )
 from .codegen import make_kronecker_schedule, make_schedule
 
@@ -154,34 +150,6 @@ def plan_transform3d(
         "out": ArraySignature.of(out, _alignment(transform.out, choice)),
     }
     return TransformPlan(choice, queue, build_transform(queue, transform, choice), signatures)
-
-
-def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
-    """Check that the arrays of a call fit together, and describe them; `out` may be None."""
-    stack = stack_of("tensors", tensors)
-    check_tensor_dtype("matrix", matrix.dtype)
-    square = matrix_of("matrix", matrix)
-    k = stack.extent
-    if (square.rows, square.columns) != (k, k):
-        raise ShapeError(
-            f"matrix is {(square.rows, square.columns)} and tensors is {tuple(tensors.shape)}: "
-            f"({k}, {k}) is wanted"
-        )
-    result = contiguous_stack(stack.count, k)
-    if out is not None:
-        if tuple(out.shape) != tuple(tensors.shape):
-            raise ShapeError(
-                f"out is {tuple(out.shape)} and tensors is {tuple(tensors.shape)}; they must be "
-                "the same"
-            )
-        result = stack_of("out", out)
-        check_writable(result)
-    for name, array in (("matrix", matrix), ("out", out)):
-        if array is not None and array.dtype != tensors.dtype:
-            raise DtypeError(
-                f"{name} is {array.dtype} and tensors is {tensors.dtype}; they must be the same"
-            )
-    return Transform(stack, square, result, tensors.dtype.name)
 
 
 def build_transform(

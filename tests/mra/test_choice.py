@@ -108,7 +108,7 @@ def conflicts(addresses, width):
 @pytest.mark.parametrize("k", [6, 8, 10, 12, 16, 20])
 def test_rows_lie_in_all_banks(k, size):
     config = fused.fused_config(k, 2048, size, H100)
-    held, width = fused.held_tensor(k, size, config), config.VW * size
+    held, width = fused.HeldTensor(k, size, config), config.VW * size
     assert conflicts([size * held.row * row for row in range(held.rows)], width) == 1
     places = [divmod(unit, k // config.VW) for unit in range(32)]
     stored = [size * (held.slice * one + config.VW * vector) for one, vector in places]
@@ -119,7 +119,7 @@ def test_rows_lie_in_all_banks(k, size):
 def test_fragments_lie_in_all_banks(k):
     choice = choose_transform(transform_of(k), H100)
     assert isinstance(choice.config, FusedUnitConfig)
-    pitch = fused.unit_tiles(k, choice.config).slice
+    pitch = fused.UnitTiles(k, choice.config).slice
     assert conflicts([8 * (pitch * (lane % 4) + lane // 4) for lane in range(32)], 8) == 1
 
 
@@ -156,7 +156,7 @@ def test_what_measured_fastest_is_taken_and_a_cpu_has_no_padding():
     assert choose_transform(transform_of(16), H100).config == measured
     config = choose_transform(transform_of(10), typical_traits("x86-64-v4")).config
     assert config == FusedConfig(VW=4, TENSORS=1, PARTS=1, ITEMS=1, ROWS=1)
-    assert fused.held_tensor(10, 8, config).size == 1000
+    assert fused.HeldTensor(10, 8, config).size == 1000
 
 
 @pytest.mark.parametrize("alignment", [1, 2])

@@ -11,8 +11,8 @@ import pytest
 import pyclgemm
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
-from pyclgemm.mra.choice import TransformChoice
-from pyclgemm.mra.transform import build_transform, describe_transform
+from pyclgemm.mra.choice import TransformChoice, describe_transform
+from pyclgemm.mra.transform import build_transform
 from tests.support.buffers import ROW, GuardedArray, guarded_tensors, guarded_vector
 from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
