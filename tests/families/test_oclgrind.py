@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.memory_cases import PRODUCTS
 from tests.support.system import tree_first
 
 pytestmark = pytest.mark.skipif(
@@ -14,43 +15,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-BASIC = ["odd", "whole", "column", "complex", "packed"]
-EDGES = ["one", "more than a tile", "no depth", "alpha 0", "beta 0", "stack"]
-BATCHES = ["stack", "sequence", "sequence, alpha 0"]
-#: Families, configurations, cases. Kernels for matrix units hold PTX, which Oclgrind does not know:
-#: `test_sanitizers` and `test_wgmma` run them with the instructions emulated.
-CASES = [
-    *((family, "plain", [*BASIC, *EDGES, "less than a tile", "sequence"])
-      for family in ("indirect", "direct")),
-    *(("indirect", name, ["odd"])
-      for name in ("scalars", "caches only", "A through caches", "lanes", "oblong", "swizzle",
-                   "two fragments", "slices", "slices through caches", "past the registers")),
-    ("indirect", "two stages", ["odd", "whole"]),
-    ("indirect", "slabs divided", ["odd", "deep", "no depth", "stack"]),
-    *(("indirect", name, ["odd", "deep"])
-      for name in ("all at once", "all at once, past the registers")),
-    *(("direct", name, ["odd"]) for name in ("scalars", "two stages", "tall", "slices")),
-    *(("direct", name, ["odd", "whole"]) for name in ("wide vectors", "two fragments")),
-    *(("direct", name, ["odd", "column"]) for name in ("wide", "swizzle")),
-    ("direct", "slabs divided", ["deep", "no depth", "one", "stack"]),
-    ("direct", "past the registers", ["odd", "whole", "column"]),
-    *(("direct", name, ["odd", "complex", "deep"])
-      for name in ("all at once", "all at once, past the registers")),
-    ("gemv", "plain", [*BASIC, *EDGES, "deep"]),
-    ("gemv", "wide vectors", ["odd", "whole", "column"]),
-    ("gemv", "all work-items along k", ["odd", "deep"]),
-    ("gemv", "all work-items along the columns", ["odd"]),
-    ("cpu", "plain", [*BASIC, *EDGES, "turned", "sequence"]),
-    ("cpu", "B where it lies", ["odd", "turned"]),
-    *(("cpu", name, ["odd"]) for name in ("scalars", "KC no power of two")),
-    *((family, "plain", BATCHES) for family in ("small", "small_cpu")),
+# Kernels for matrix units hold PTX, which Oclgrind does not know: `test_sanitizers` and
+# `test_wgmma` run them with the instructions emulated.
+EVERY = [
+    *PRODUCTS,
     # L4 is L3 on a device without matrix units. Of the parts of a tensor the second starts at a
     # column that is no multiple of 4.
-    *(("transform", level, [str(k)])
+    *(f"transform/{level}/{k}"
       for level, k in (("L1", 3), ("L2", 5), ("L3", 6), ("L5", 6), ("L5", 5), ("L6", 2),
                        ("parts", 12))),
 ]  # fmt: skip
-PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in CASES for case in cases]
 #: Runs of several products: starting Python there takes longer than a product does.
 RUNS = 6
 
@@ -58,12 +32,12 @@ RUNS = 6
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("run", range(RUNS))
 def test_kernels_are_clean(tmp_path, run):
-    products = PRODUCTS[run::RUNS]
+    products = EVERY[run::RUNS]
     log = tmp_path / "oclgrind.log"
     # Unoptimised, because it knows no `freeze`, which the optimiser makes.
     plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
-    script = [sys.executable, "-m", "tests.support.oclgrind_script", str(log), *products]
+    script = [sys.executable, "-m", "tests.support.memory_cases", str(log), *products]
     ended = subprocess.run(
         ["oclgrind", *plainly, *checks, *script],
         env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},

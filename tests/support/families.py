@@ -8,6 +8,7 @@ from pyclgemm.api import dense, prepare
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.family import Role, Run
 from pyclgemm.families.registry import FAMILIES, family_of
+from pyclgemm.mra import transform
 from tests.support import checks
 
 SMALL_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.role is Role.SMALL_BATCH)
@@ -50,6 +51,6 @@ def imagined_traits(**changes):
         return replace(traits_of(device), **changes)
 
     with ExitStack() as stack:
-        for module in (prepare, dense, checks):
+        for module in (prepare, dense, transform, checks):
             stack.enter_context(patch.object(module, "traits_of", imagined))
         yield

@@ -13,15 +13,13 @@ import threading
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
-from pyclgemm.runtime import launcher as launch_sequence
-from tests.support.emulation.host_schedule import build_folder
+from tests.support.emulation.host import build_folder, kernels_on_the_host
 from tests.support.families import imagined_traits
 
 HERE = Path(__file__).parent
@@ -142,70 +140,31 @@ def _library(source):
     return ctypes.CDLL(library)
 
 
-class _Kernel:
-    """In the place of an OpenCL kernel: keeps its arguments, by number."""
-
-    def __init__(self, source):
-        self.source, self.arguments = source, {}
-        self.set_arg = self.arguments.__setitem__
-
-
-class _Launch:
-    """In the place of a `KernelLaunch`: runs the kernel at once, in the buffers' own memory."""
-
-    def __init__(self, queue, kernel, global_size, local_size):
-        self._queue, self._kernel, self._items = queue, kernel, local_size[0]
-        self._groups = global_size[0] // local_size[0]
-
-    def with_event(self, wait_for):
-        if wait_for:
-            cl.wait_for_events(list(wait_for))
-        self._queue.finish()
-        self._run()
-        return cl.enqueue_marker(self._queue)
-
-    def without_event(self, wait_for):
-        self.with_event(wait_for)
-
-    def _run(self):
-        mapped, arguments = {}, []
-        flags = cl.map_flags.READ | cl.map_flags.WRITE
-        for _, value in sorted(self._kernel.arguments.items()):
-            if not isinstance(value, cl.MemoryObjectHolder):
-                arguments.append(_SCALARS[type(value)](value))
-                continue
-            if value.int_ptr not in mapped:
-                mapped[value.int_ptr], _ = cl.enqueue_map_buffer(
-                    self._queue, value, flags, 0, (value.size,), np.uint8
-                )
-            arguments.append(ctypes.c_void_p(mapped[value.int_ptr].ctypes.data))
-        try:
-            buffers = [(memory.ctypes.data, memory.size) for memory in mapped.values()]
-            run(self._kernel.source, self._items, self._groups, arguments, buffers)
-        finally:
-            for memory in mapped.values():
-                memory.base.release(self._queue)
-            self._queue.finish()
-
-
 _SCALARS = {np.int32: ctypes.c_int, np.int64: ctypes.c_long, np.float32: ctypes.c_float}
 
 
-def run(source, items, groups, arguments, buffers):
+def run(source, groups, arguments):
     """Run a kernel: one group after the other, with a thread for each work-item.
 
-    `buffers`: addresses and bytes of the memory that it may copy from.
+    It may copy from the buffers among its arguments.
     """
     library = _library(source)
-    kernel = library[source.name]
+    kernel, (items,) = library[source.name], source.local_size
+    sizes = {one.ctypes.data: one.size for one in arguments if isinstance(one, np.ndarray)}
+    passed = [
+        ctypes.c_void_p(one.ctypes.data)
+        if isinstance(one, np.ndarray)
+        else _SCALARS[type(one)](one)
+        for one in arguments
+    ]
 
     def work_item(item, group):
-        library.emulation_enter(item, items, group, groups)
-        kernel(*arguments)
+        library.emulation_enter(item, items, group, groups[0])
+        kernel(*passed)
 
-    for group in range(groups):
+    for group in range(groups[0]):
         library.emulation_begin()
-        for address, size in buffers:
+        for address, size in sizes.items():
             library.emulation_allow(ctypes.c_void_p(address), ctypes.c_ulong(size))
         threads = [threading.Thread(target=work_item, args=(i, group)) for i in range(items)]
         for thread in threads:
@@ -218,23 +177,11 @@ def run(source, items, groups, arguments, buffers):
 @contextmanager
 def emulated_warpgroups(compute_units=2):
     """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
-    build_kernel, launch_of = launch_sequence.build_kernel, launch_sequence.KernelLaunch
     h100 = {
         "vendor": "nvidia", "architecture": "sm_90", "wgmma": True, "compute_units": compute_units,
         "local_memory_bytes": LOCAL_MEMORY_BYTES["sm_90"],
     }  # fmt: skip
-
-    def built(context, device, source):
-        return _Kernel(source) if source.target else build_kernel(context, device, source)
-
-    def launched(queue, kernel, *sizes):
-        return (_Launch if isinstance(kernel, _Kernel) else launch_of)(queue, kernel, *sizes)
-
-    with (
-        imagined_traits(**h100),
-        patch.object(launch_sequence, "build_kernel", built),
-        patch.object(launch_sequence, "KernelLaunch", launched),
-    ):
+    with imagined_traits(**h100), kernels_on_the_host(run, lambda source: bool(source.target)):
         yield
 
 

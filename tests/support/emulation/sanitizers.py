@@ -1,23 +1,21 @@
-"""Schedules run as host code under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Kernels run as host code under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-No OpenCL runtime takes part. clang compiles the generated text for the host, and pocl's library of
+clang compiles the generated text for the host, and pocl's library of
 built-in functions, which is LLVM bitcode, is linked into it. A small program gives each buffer its
 exact size, so that an access beyond it meets what AddressSanitizer keeps around it, and runs a
 thread for each work-item of a group, one group after the other.
 """
 
-import atexit
 import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from pyclgemm.codegen.launch import Buffer, Known, MatrixOffsets, Offset, Scalar
+from tests.support.emulation.host import build_folder
 
 COMPILER = "clang-19"
 
@@ -34,11 +32,6 @@ _OPENCL = [
 
 _HERE = Path(__file__).parent
 
-_SCALARS = {
-    "int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64,
-    "float2": np.complex64, "double2": np.complex128,
-}  # fmt: skip
-
 
 class Fault(AssertionError):
     """What a sanitizer found."""
@@ -46,7 +39,7 @@ class Fault(AssertionError):
 
 @cache
 def missing():
-    """What this machine lacks to run schedules so; empty if nothing."""
+    """What this machine lacks to run kernels so; empty if nothing."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "pocl's built-in functions are looked for on x86-64 Linux alone"
     if shutil.which(COMPILER) is None:
@@ -61,76 +54,34 @@ def missing():
     return ""
 
 
-def run_schedule(schedule, buffers, offsets, numbers):
-    """Run the launches of a schedule in order, and return the buffers afterwards.
-
-    `buffers`, flat arrays that end where the memory does, and `offsets` are by role; `numbers` has
-    "alpha" and "beta". Workspaces are NaN at first, but for counters, which are zeros. What a
-    sanitizer finds is raised as a `Fault`.
-    """
-    held = {role: np.array(buffer).view(np.uint8) for role, buffer in buffers.items()}
-    for name, size in schedule.workspaces.items():
-        held[name] = np.full(size, 0 if name == "counters" else 0xFF, np.uint8)
-    for launch in schedule.launches:
-        _run(launch, held, offsets, numbers)
-    return {role: held[role].view(buffer.dtype) for role, buffer in buffers.items()}
-
-
-def _run(launch, held, offsets, numbers):
-    program = _program(launch.source)
+def run_sanitized(source, groups, arguments):
+    """Run a kernel, and give the buffers among its arguments what is in them afterwards."""
+    program = _program(source)
     given, got = program.with_suffix(".in"), program.with_suffix(".out")
-    written = []
-    groups, items = (
-        (*sizes, *[1] * (3 - len(sizes))) for sizes in (launch.groups, launch.source.local_size)
-    )
+    sizes = [number for one in (groups, source.local_size) for number in (*one, 1, 1)[:3]]
     with given.open("wb") as file:
-        file.write(np.array([*groups, *items], np.int64).tobytes())
-        for argument, passed in zip(launch.source.arguments, launch.arguments, strict=True):
-            if argument.is_pointer:
-                assert isinstance(passed, Buffer | MatrixOffsets)
-                suffix = "_offsets" if isinstance(passed, MatrixOffsets) else ""
-                written.append(passed.role + suffix)
-                content = held[written[-1]].tobytes()
-            else:
-                value = _value_of(passed, offsets, numbers)
-                content = _SCALARS[argument.kind](value).tobytes()
-            file.write(np.array([len(content), argument.is_pointer], np.int64).tobytes())
-            file.write(content)
+        file.write(np.array(sizes, np.int64).tobytes())
+        for value in arguments:
+            file.write(np.array([value.nbytes, _is_buffer(value)], np.int64).tobytes())
+            file.write(value.tobytes())
     run = subprocess.run(
         [str(program), str(given), str(got)],
         capture_output=True, text=True, check=False, timeout=60,
         env={"ASAN_OPTIONS": "detect_leaks=0", "PATH": "/usr/bin:/usr/lib/llvm-19/bin"},
     )  # fmt: skip
     if run.returncode:
-        raise Fault(f"{launch.source.name}: {run.stderr[:4000]}")
-    content = got.read_bytes()
-    start = 0
-    for role in written:
-        size = held[role].size
-        after = np.frombuffer(content[start : start + size], np.uint8)
+        raise Fault(f"{source.name}: {run.stderr[:4000]}")
+    content = np.fromfile(got, np.uint8)
+    before = {value.ctypes.data: value.copy() for value in filter(_is_buffer, arguments)}
+    for value in filter(_is_buffer, arguments):
+        after, content = content[: value.size], content[value.size :]
         # Each argument has memory of its own, of which a kernel writes one at most.
-        if not np.array_equal(after, held[role]):
-            held[role] = after.copy()
-        start += size
+        if not np.array_equal(after, before[value.ctypes.data]):
+            value[:] = after
 
 
-def _value_of(passed, offsets, numbers):
-    match passed:
-        case Known():
-            return passed.value
-        case Offset():
-            return offsets.get(passed.role, 0)
-        case Scalar():
-            return numbers[passed.name]
-    raise AssertionError(passed)
-
-
-@cache
-def build_folder():
-    """Where programs are built, until the process ends."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _is_buffer(value):
+    return isinstance(value, np.ndarray)
 
 
 @cache
