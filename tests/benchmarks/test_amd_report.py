@@ -31,16 +31,14 @@ def test_remarks_of_one_kernel_without_their_units():
         resources_of(REMARKS, "gemv")
 
 
-def test_blocks_belong_to_the_loop_that_the_compiler_names():
+def test_the_main_loop_of_the_right_kernel_is_counted():
     loops = loops_of(LISTING, "xgemm")
     assert list(loops) == ["BB1_3", "BB1_6"]
     assert [line.split()[0] for line in loops["BB1_3"]] == [
         "v_fma_f32", "s_cbranch_vccnz", "global_load_dwordx4", "s_branch",
     ]  # fmt: skip
 
-
-def test_the_main_loop_of_the_right_kernel_is_counted():
-    loop = main_loop(loops_of(LISTING, "xgemm"))
+    loop = main_loop(loops)
     # fmac, a dual pair, half of a pair, a packed pair, a mixed one; not the integer mad.
     assert loop.fmas == 1 + 2 + 1 + 2 + 1
     assert loop.valu == 6
@@ -50,22 +48,15 @@ def test_the_main_loop_of_the_right_kernel_is_counted():
 
 
 def test_a_loop_of_matrix_instructions_is_the_main_loop():
-    loops = {
-        "BB0_1": ["v_fma_f32 v0, v1, v2, v3"] * 9,
-        "BB0_2": [
-            "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]",
-            "v_mfma_f32_16x16x16f16 a[0:3], v[6:7], v[6:7], a[0:3]",
-            "ds_load_b128 v[0:3], v9",
-        ],
-    }
-    loop = main_loop(loops)
+    unit_loop = [
+        "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]",
+        "v_mfma_f32_16x16x16f16 a[0:3], v[6:7], v[6:7], a[0:3]", "ds_load_b128 v[0:3], v9",
+    ]  # fmt: skip
+    loop = main_loop({"BB0_1": ["v_fma_f32 v0, v1, v2, v3"] * 9, "BB0_2": unit_loop})
     assert (loop.matrix, loop.fmas, loop.valu, loop.lds_reads) == (2, 0, 2, {"128": 1})
-
-
-@pytest.mark.parametrize("loops", [{"BB0_1": ["v_add_f32 v0, v1, v2"]}, {}])
-def test_a_kernel_without_a_loop_of_multiply_adds(loops):
-    with pytest.raises(CompilerError, match="no loop"):
-        main_loop(loops)
+    for loops in ({"BB0_1": ["v_add_f32 v0, v1, v2"]}, {}):
+        with pytest.raises(CompilerError, match="no loop"):
+            main_loop(loops)
 
 
 def test_figures_and_their_file(tmp_path):

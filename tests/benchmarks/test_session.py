@@ -39,10 +39,19 @@ class CheckedFake(Checked, FakeContender):
         super().enqueue(calls)
 
 
-def make_session(queue, said=None, **factories):
-    pace = Pace(burst=1e-4, rest=4.0, rounds=1)
-    said = [] if said is None else said
-    return Session(queue, factories, pace, said.append, longest_product=float("inf"))
+@pytest.fixture
+def said():
+    """What a session says."""
+    return []
+
+
+@pytest.fixture
+def make_session(queue, said):
+    def make(factories):
+        pace = Pace(burst=1e-4, rest=4.0, rounds=1)
+        return Session(queue, factories, pace, said.append, longest_product=float("inf"))
+
+    return make
 
 
 def measure(session, *cases):
@@ -52,15 +61,14 @@ def measure(session, *cases):
     return parts
 
 
-def test_a_session_reports_and_leaves_out_what_fails(queue):
+def test_a_session_reports_and_leaves_out_what_fails(make_session, said):
     def wrong(operands):
         contender = CheckedFake(operands, name=PLAN)
         contender.value = np.zeros_like(contender.value)
         return contender
 
     absent = Mock(side_effect=RuntimeError("not on this device"))
-    said = []
-    session = make_session(queue, said, **{PLAN: wrong, CLBLAST: absent, NUMPY: NumpyContender})
+    session = make_session({PLAN: wrong, CLBLAST: absent, NUMPY: NumpyContender})
     parts = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
     assert [record.contender for record in session.records] == [NUMPY, NUMPY]
     assert sum("not on this device" in line for line in said) == 1
@@ -68,8 +76,8 @@ def test_a_session_reports_and_leaves_out_what_fails(queue):
     assert sum(parts) == pytest.approx(2.0)
 
 
-def test_a_session_goes_on_after_an_error_of_ours(queue):
-    session = make_session(queue, **{PLAN: Mock(side_effect=ValueError("ours"))})
+def test_a_session_goes_on_after_an_error_of_ours(make_session):
+    session = make_session({PLAN: Mock(side_effect=ValueError("ours"))})
     measure(session, Case(4, 4, 4))
     assert "ours" in session.failures[0]
 
@@ -77,14 +85,13 @@ def test_a_session_goes_on_after_an_error_of_ours(queue):
         if number:
             raise RuntimeError("lost the device")
 
-    session = make_session(queue, **{CLBLAST: lambda operands: CheckedFake(operands, at_call=lost)})
+    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, at_call=lost)})
     measure(session, Case(4, 4, 4), Case(5, 5, 5))
     assert ["lost the device" in failure for failure in session.failures] == [True, True]
 
 
-def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue):
-    said = []
-    session = make_session(queue, said, **{NUMPY: NumpyContender})
+def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(make_session, said):
+    session = make_session({NUMPY: NumpyContender})
     measure(session, Case(8, 8, 8))
     session.longest_product = 1e-9
     measure(session, Case(16, 16, 16), Case(1 << 20, 1 << 20, 1))
@@ -93,10 +100,8 @@ def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(queue):
     assert "1048576x1048576x1 is skipped" in said[-1]
 
 
-def test_dense_contenders_take_part_in_dense_cases_only(queue):
-    session = make_session(
-        queue, **{name: Mock(side_effect=KeyError(name)) for name in (PLAN, LAYER)}
-    )
+def test_dense_contenders_take_part_in_dense_cases_only(make_session):
+    session = make_session({name: Mock(side_effect=KeyError(name)) for name in (PLAN, LAYER)})
     measure(session, Case(4, 4, 4))
     assert len(session.failures) == 1 and PLAN in session.failures[0]
     measure(session, Case(4, 4, 4, dense=True))
@@ -104,7 +109,7 @@ def test_dense_contenders_take_part_in_dense_cases_only(queue):
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_session_says_where_a_library_waits(queue, waits):
+def test_a_session_says_where_a_library_waits(make_session, said, waits):
     device = FakeDevice()
 
     class Library(Checked, QueuedContender):
@@ -119,8 +124,7 @@ def test_a_session_says_where_a_library_waits(queue, waits):
             if waits and calls:
                 self.finish()
 
-    said = []
-    session = make_session(queue, said, **{CLBLAST: Library})
+    session = make_session({CLBLAST: Library})
     session.blocker, session.clock = device, device.time.clock()
     measure(session, Case(4, 4, 4))
     (record,) = session.records
@@ -128,7 +132,7 @@ def test_a_session_says_where_a_library_waits(queue, waits):
     assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits
 
 
-def test_an_interrupt_keeps_what_was_measured(queue):
+def test_an_interrupt_keeps_what_was_measured(make_session):
     time = FakeTime()
 
     def interrupt(number):
@@ -139,7 +143,7 @@ def test_an_interrupt_keeps_what_was_measured(queue):
         PLAN: lambda operands: CheckedFake(operands, time, PLAN, interrupt),
         CLBLAST: lambda operands: CheckedFake(operands, time),
     }
-    session = make_session(queue, **factories)
+    session = make_session(factories)
     session.pace, session.clock = replace(session.pace, rounds=9), time.clock()
     with pytest.raises(KeyboardInterrupt):
         measure(session, Case(4, 4, 4))

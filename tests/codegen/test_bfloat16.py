@@ -66,14 +66,10 @@ def check(queue, program, name, width, given, right):
 
 
 @pytest.mark.parametrize(("width", "aligned"), ACCESSES)
-def test_bfloat16_is_loaded_exactly(queue, conversions, width, aligned):
+def test_it_is_loaded_exactly_and_stored_to_nearest_even(queue, conversions, width, aligned):
     given = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)  # every one
     check(queue, conversions, f"load{width}_{aligned:d}", width, given, given.astype(np.float32))
-
-
-@pytest.mark.parametrize(("width", "aligned"), ACCESSES)
-def test_bfloat16_is_rounded_to_nearest_even_as_it_is_stored(queue, conversions, width, aligned):
-    # Every bfloat16, and behind it what lies before, at and after the middle to the next one.
+    # Behind each, what lies before, at and after the middle to the next one.
     upper = np.arange(2**16, dtype=np.uint32)[:, None] << 16
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     given = np.ravel(upper | lower).view(np.float32)

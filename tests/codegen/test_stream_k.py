@@ -140,15 +140,17 @@ def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
 SHAPES = [(7, 9, 400), (70, 90, 100), (33, 40, 90), (50, 50, 3), (20, 40, 0)]
 
 
-def _groups_of(queue, fewest):
-    """A FILL that gives `fewest` work-groups or more on this device."""
-    return -(-fewest // queue.device.max_compute_units)
+def _in_groups(config, queue, fewest):
+    """The configuration whose FILL gives `fewest` work-groups or more on this device."""
+    return replace(config, FILL=-(-fewest // queue.device.max_compute_units))
 
 
-def _operands(queue, sizes):
-    m, n, k = sizes
+def _products(queue, shapes=SHAPES):
+    """Operands on the device, and what their product is."""
     skip_if_refused(queue, INDIRECT)
-    return upload(queue, *draw(np.random.default_rng(m + n + k), (m, k), (k, n)))
+    rng = np.random.default_rng(7)
+    pairs = [draw(rng, (m, k), (k, n)) for m, n, k in shapes]
+    return [(upload(queue, *pair), expected_gemm(*pair)) for pair in pairs]
 
 
 def _counters(queue):
@@ -201,7 +203,7 @@ JOINED = [
 @pytest.mark.parametrize(("config", "fewest", "sizes", "options"), JOINED)
 def test_sums_are_joined(queue, require, config, fewest, sizes, options):
     require(options.get("dtype", "float32"))
-    check_gemm(queue, sizes, config=replace(config, FILL=_groups_of(queue, fewest)), **options)
+    check_gemm(queue, sizes, config=_in_groups(config, queue, fewest), **options)
     assert not _counters(queue).any()
 
 
@@ -216,31 +218,30 @@ def test_whole_rounds_before_the_division(queue, config):
 @EVERY_FAMILY
 def test_shapes_in_turn_give_the_same_bits(fresh_queue, config):
     # Many groups that arrive in any order: a sum in the order of arrival would differ.
-    config = replace(config, FILL=_groups_of(fresh_queue, 24))
+    config = _in_groups(config, fresh_queue, 24)
     # The last one makes the workspaces grow.
-    shapes = [*SHAPES, (40, 37, 1000), (100, 100, 300)]
-    products = {sizes: _operands(fresh_queue, sizes) for sizes in shapes}
+    products = _products(fresh_queue, [*SHAPES, (40, 37, 1000), (100, 100, 300)])
     before = {}
     for _ in range(10):
-        for sizes, (a, b) in products.items():
-            got = pyclgemm.gemm(fresh_queue, a, b, config=config).get()
-            if sizes not in before:
-                assert_close(got, expected_gemm(a.get(), b.get()))
-            assert np.array_equal(before.setdefault(sizes, got), got)
+        for number, (operands, expected) in enumerate(products):
+            got = pyclgemm.gemm(fresh_queue, *operands, config=config).get()
+            assert_close(got, expected)
+            assert np.array_equal(before.setdefault(number, got), got)
             assert not _counters(fresh_queue).any()
 
 
 @EVERY_FAMILY
 def test_an_out_of_order_queue(out_of_order_queue, config):
-    queue = out_of_order_queue
-    products = [_operands(queue, sizes) for sizes in SHAPES]
-    queue.finish()
+    products = _products(out_of_order_queue)
+    out_of_order_queue.finish()
     # All are on their way at once, and share the workspaces.
     results = [
-        (a, b, pyclgemm.gemm(queue, a, b, config=config)) for _ in range(5) for a, b in products
+        (pyclgemm.gemm(out_of_order_queue, *operands, config=config), expected)
+        for _ in range(5)
+        for operands, expected in products
     ]
-    for a, b, out in results:
-        assert_close(out.get(), expected_gemm(a.get(), b.get()))
+    for out, expected in results:
+        assert_close(out.get(), expected)
 
 
 @EVERY_FAMILY
@@ -250,12 +251,11 @@ def test_two_threads_at_once(context, config, count):
 
     def work(index):
         queue = queues[index % count]
-        operands = [_operands(queue, sizes) for sizes in SHAPES[index:4]]
-        expected = [expected_gemm(a.get(), b.get()) for a, b in operands]
+        products = _products(queue, SHAPES[index:4])
         for _ in range(15):
-            results = [pyclgemm.gemm(queue, a, b, config=config) for a, b in operands]
-            for out, wanted in zip(results, expected, strict=True):
-                assert_close(out.get(), wanted)
+            results = [pyclgemm.gemm(queue, *operands, config=config) for operands, _ in products]
+            for out, (_, expected) in zip(results, products, strict=True):
+                assert_close(out.get(), expected)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, range(2)))

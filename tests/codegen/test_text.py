@@ -55,9 +55,7 @@ def codes(texts):
 
 def test_indented_by_its_braces(codes):
     for text in codes:
-        depth = 0
-        parentheses = 0
-        continued = False
+        depth, parentheses, continued = 0, 0, False
         for line in text.splitlines():
             code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line).strip()
             if code and not line.startswith("#") and not continued:
@@ -70,13 +68,25 @@ def test_indented_by_its_braces(codes):
         assert depth == 0
 
 
-def test_without_traces_of_the_template(texts):
-    for text in texts:
-        assert not re.search(r"\$\{|<%|</%|\bNone\b|\bTrue\b|\bFalse\b|UNDEFINED", text)
-        assert not re.search(r"^\s*(%|##)", text, re.MULTILINE)
-        assert not re.search(r"[ \t]+$", text, re.MULTILINE)
-        assert "\n\n\n" not in text
+#: What the template leaves in a text; in its code, what is decided beforehand and does nothing.
+TRACES = re.compile(
+    r"\$\{|<%|</%|\b(?:None|True|False)\b|UNDEFINED|^\s*(?:%|##)|[ \t]+$|\n\n\n", re.MULTILINE
+)
+IDLE = re.compile(
+    r"\bif \((?:true|false|[01])\)|\{\s*\}|^\s*;"
+    r"|[*/%] 1\b(?![.x])|\b0 [*+] |[*+] 0\b(?![.x])|(?<![\w.])1 \* ",
+    re.MULTILINE,
+)
+
+
+def test_without_traces_of_the_template_and_what_does_nothing(config, texts, codes):
+    for text, code in zip(texts, codes, strict=True):
+        assert not TRACES.search(text)
+        assert not IDLE.search(code)
         assert text.endswith("}\n")
+        formula, parameters = text.splitlines()[:2]
+        if formula.startswith("// out = "):  # and no packing
+            assert parameters == f"// {config.family}: {config}"
 
 
 def test_every_name_is_used(codes):
@@ -88,26 +98,7 @@ def test_every_name_is_used(codes):
         assert not {name for name in names if words.count(name) < 2}
 
 
-def test_no_condition_is_decided_beforehand(codes):
-    for code in codes:
-        assert not re.search(r"\bif \((?:true|false|[01])\)|\belse \{\s*\}", code)
-        assert not re.search(r"\{\s*\}", code), "a block without statements"
-        assert not re.search(r"^\s*;", code, re.MULTILINE), "a statement of nothing"
-
-
-def test_nothing_is_written_that_changes_nothing(codes):
-    for code in codes:
-        assert not re.search(r"[*/%] 1\b(?![.x])|\b0 [*+] |[*+] 0\b(?![.x])|(?<![\w.])1 \* ", code)
-
-
-def test_the_head_names_formula_and_configuration(config, texts):
-    for text in texts:
-        formula, parameters = text.splitlines()[:2]
-        if formula.startswith("// out = "):  # and no packing
-            assert parameters == f"// {config.family}: {config}"
-
-
-def test_a_local_name_is_not_declared_twice_in_a_block(config, codes):
+def test_a_local_name_is_not_declared_twice_in_a_block(codes):
     # C would accept a shadow in an inner block; a reader would not.
     declared = re.compile(r"\s*(?:const )?(?:int|extent|long|bool|element) (\w+)(?:\[.*\])* ?[=;]")
     for code in codes:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import pyclgemm
+from pyclgemm import gemm
 from pyclgemm.analysis.report import describe_unit
 from pyclgemm.codegen.matrix_units import matrix_unit
-from pyclgemm.device.traits import traits_of, typical_traits
+from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import violations
@@ -19,11 +19,9 @@ from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.search import families_of, search_space, suits
-from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
 from tests.support.configs import GEMV_UNIT, MATRIX, WGMMA
 from tests.support.databases import FLOAT16, NVIDIA, SM_90, a_database, made_file
 from tests.support.families import refusal
-from tests.support.reference import assert_close, expected_gemm
 
 H100, GFX90A = typical_traits("sm_90"), typical_traits("gfx90a")
 REFUSED = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
@@ -119,9 +117,6 @@ def test_records_of_units_are_passed_over_where_there_is_none(configs, traits, a
         (WGMMA, "float16", None, typical_traits("sm_80"), "has none"),
         (WGMMA, "float16", None, REFUSED, "said no"),
         (MATRIX, "complex128", None, GFX90A, "no matrix unit for F64_F64_F64 of complex elements"),
-        # What is split as it is packed is not read where it lies.
-        *((IN_PLACE, "float32", name, H100, f"UNALIGNED is 1; for {name} operands are split")
-          for name in SPLIT),
     ],
 )  # fmt: skip
 def test_what_a_family_does_not_compute(config, dtype, precision, traits, message):
@@ -141,21 +136,10 @@ def test_units_that_take_no_complex_elements_say_so():
     assert not violations(WGMMA, "float16", H100)
 
 
-@pytest.mark.parametrize("precision", FLOAT32)
-def test_a_device_has_units_or_says_so(queue, rng, precision):
-    a, b = (rng.uniform(-1, 1, sizes).astype(np.float32) for sizes in ((20, 36), (36, 24)))
-    if matrix_unit(resolve_precision(precision, "float32"), traits_of(queue.device)):
-        got = pyclgemm.gemm(queue, a, b, precision=precision)
-        assert_close(got, expected_gemm(a, b, precision=precision))
-    else:
-        with pytest.raises(UnsupportedError, match=f"{precision}, for which .* has no"):
-            pyclgemm.gemm(queue, a, b, precision=precision)
-
-
 def test_gemm_refuses_what_units_do_not_multiply(queue):
     a = np.ones((4, 4), np.complex64)
     with pytest.raises(UnsupportedError, match="complex64 and precision is .*, which is for real"):
-        pyclgemm.gemm(queue, a, a, precision="TF32_TF32_F32")
+        gemm(queue, a, a, precision="TF32_TF32_F32")
 
 
 def test_mesas_runtimes_have_no_builtins():
@@ -183,7 +167,10 @@ def test_the_tuner_searches_all_families(dtype):
 def test_operands_that_are_split_are_not_searched_in_place(precision):
     problem = CUBE.problem("float32", precision)
     is_split = precision in SPLIT
-    assert bool(refusal(IN_PLACE, problem, H100)) == is_split
+    refused = f"UNALIGNED is 1; for {precision} operands are split" in refusal(
+        IN_PLACE, problem, H100
+    )
+    assert refused == is_split
     axes = search_space("matrix", "float32", H100, problem.precision).axes
     assert axes["UNALIGNED"] == ((0,) if is_split else (0, 1))
 

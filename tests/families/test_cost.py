@@ -12,7 +12,6 @@ from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable
 from pyclgemm.families.registry import FAMILIES, problem_on
-from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from tests.support.facts import cpu, gpu, problem
 
@@ -119,16 +118,12 @@ def test_one_tile_more_than_a_wave_takes_another():
     assert shared == pytest.approx([10, 10, 20])
 
 
-def test_the_bytes_of_all_products_of_a_batch_count():
+def test_the_bytes_of_all_products_of_a_batch_count_and_sizes_of_zero_are_one():
     for read in ("operand", "result", "packed_a", "packed_b"):
         work = replace(TILE, **{read: 1.0})
         assert seconds(work, products=7) == pytest.approx(7 * seconds(work))
-
-
-def test_sizes_of_zero_count_as_one():
-    for sizes in product((0, 1), repeat=3):
-        assert seconds(replace(TILE, operand=1.0), sizes) == pytest.approx(2)
-        assert seconds(replace(TILE, result=1.0), sizes) == pytest.approx(1)
+        for sizes in product((0, 1), repeat=3):
+            assert seconds(work, sizes) == pytest.approx(2 if read == "operand" else 1)
 
 
 some = st.floats(0.0, 1e-3)
@@ -173,47 +168,39 @@ def test_many_at_once_are_predicted_as_one_by_one(rows):
 # What families state of their configurations
 
 
+def times_of(family, wanted, traits):
+    """Times of a menu, without the launch; None where all lack an arithmetic."""
+    menu, ceilings = family.menu(wanted.dtype, traits, wanted.precision), typical_ceilings(traits)
+    work = [family.work(config, wanted, traits, ceilings) for config in menu]
+    if None in work:
+        assert set(work) == {None}
+        return None
+    ratios = replace(family.coefficients, launch=0.0)
+    table = WorkTable(work, [ratios] * len(work), traits.compute_units)
+    return table.seconds(wanted.m, wanted.n, wanted.k, wanted.products)
+
+
 @given(
     st.sampled_from(ARCHITECTURES), st.sampled_from(TYPES), sizes, st.sampled_from(LAYOUTS),
     st.sampled_from([0, 1, 4]), st.sampled_from([None, 3, 500]),
 )  # fmt: skip
 def test_every_configuration_of_a_menu_has_a_time(architecture, types, sizes, layout, pad, batch):
     traits = typical_traits(architecture)
-    precision = resolve_precision(types[1], types[0])
-    ceilings = typical_ceilings(traits)
     shape = GemmShape(*sizes, layout, padding=pad, batch=batch)
-    wanted = problem_on(shape.problem(types[0], precision.name), traits)
+    wanted = problem_on(shape.problem(*types), traits)
     for family in FAMILIES.values():
-        if not family.runs(types[0], precision, traits):
-            continue
-        menu = family.menu(types[0], traits, precision)
-        work = [family.work(config, wanted, traits, ceilings) for config in menu]
-        if None in work:  # all lack an arithmetic, or none
-            assert set(work) == {None}
-            continue
-        table = WorkTable(work, [family.coefficients] * len(work), traits.compute_units)
-        times = table.seconds(wanted.m, wanted.n, wanted.k, wanted.products)
-        assert np.isfinite(times).all()
-        assert (times > family.coefficients.launch).all()
-
-
-def best_of(name, wanted, traits):
-    """The least time of a menu, without the launch, and the family's coefficients."""
-    family, ceilings = FAMILIES[name], typical_ceilings(traits)
-    menu = family.menu(wanted.dtype, traits, wanted.precision)
-    work = [family.work(config, wanted, traits, ceilings) for config in menu]
-    ratios = replace(family.coefficients, launch=0.0)
-    table = WorkTable(work, [ratios] * len(work), traits.compute_units)
-    return min(table.seconds(wanted.m, wanted.n, wanted.k, 1)), ratios
+        if family.runs(wanted.dtype, wanted.precision, traits):
+            times = times_of(family, wanted, traits)
+            assert times is None or (np.isfinite(times) & (times > 0)).all()
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "gfx1100", "gfx942"])
 def test_a_vector_takes_as_long_as_reading_the_matrix(architecture):
     traits = typical_traits(architecture)
     seconds_of_bytes = 4 * 8192**2 / (1e9 * typical_ceilings(traits).global_memory)
-    time, ratios = best_of("gemv", problem(1, 8192, 8192), traits)
-    assert 1 <= time / seconds_of_bytes / ratios.memory < 1.6
-    twice, _ = best_of("gemv", problem(1, 16384, 8192), traits)
+    gemv = FAMILIES["gemv"]
+    time, twice = (min(times_of(gemv, problem(1, n, 8192), traits)) for n in (8192, 16384))
+    assert 1 <= time / seconds_of_bytes / gemv.coefficients.memory < 1.6
     assert twice / time == pytest.approx(2, rel=0.1)
 
 
@@ -224,8 +211,8 @@ def test_a_vector_takes_as_long_as_reading_the_matrix(architecture):
 def test_a_large_product_takes_as_long_as_its_multiply_adds(architecture, family):
     traits = typical_traits(architecture)
     flops = 2 * 4096**3 / (1e9 * typical_ceilings(traits).arithmetic["float32"])
-    time, ratios = best_of(family, problem(4096, 4096, 4096), traits)
-    assert 1 <= time / flops / ratios.multiply < 2.5
+    time = min(times_of(FAMILIES[family], problem(4096, 4096, 4096), traits))
+    assert 1 <= time / flops / FAMILIES[family].coefficients.multiply < 2.5
 
 
 @pytest.mark.parametrize(
@@ -257,20 +244,11 @@ def test_operations_take_a_compute_units_share_of_the_ceilings(
     assert (costs.cache_byte, costs.local_byte) == (10 * costs.memory_byte, 0)
 
 
-def test_terms_of_split_elements_are_multiplied_one_by_one():
-    traits = gpu()
-    one, three = (
-        Costs.of(
-            problem(8, 8, 8, precision=f"BF16_BF16_F32{times}"),
-            traits, typical_ceilings(traits), "matrix",
-        )
-        for times in ("", "_X3")
-    )  # fmt: skip
+def test_split_elements_cost_each_term_and_what_the_ceilings_lack_costs_none():
+    def cost(traits, *unit, **options):
+        return Costs.of(problem(8, 8, 8, **options), traits, typical_ceilings(traits), *unit)
+
+    one, three = (cost(gpu(), "matrix", precision=f"BF16_BF16_F32{times}") for times in ("", "_X3"))
     assert three.multiply_add == pytest.approx(3 * one.multiply_add)
-
-
-def test_an_arithmetic_that_the_ceilings_lack_has_no_cost():
-    traits = cpu(float64=False)
-    ceilings = typical_ceilings(traits)
-    assert Costs.of(problem(8, 8, 8, "float64"), traits, ceilings) is None
-    assert Costs.of(problem(8, 8, 8), traits, ceilings, "matrix") is None
+    assert cost(cpu(float64=False), dtype="float64") is None
+    assert cost(cpu(float64=False), "matrix") is None

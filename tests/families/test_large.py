@@ -86,24 +86,18 @@ def test_views_that_reach_beyond_the_range_of_int(queue, huge, rng, config, orde
     assert_close(out.get(), expected_gemm(*hosts, beta=0.5))
 
 
-def check_square(queue, huge, rng, shape, stride, offset, config=None, step=1):
-    """A matrix times its transpose."""
+@EVERY_FAMILY
+@pytest.mark.parametrize(
+    ("shape", "stride", "offset", "step"),
+    [
+        ((5, 7), 50, BEYOND, 1),
+        ((2, 5), -BEYOND, BEYOND + 100, 1),
+        ((2, 5), BEYOND, 100, 3),  # no index steps by one
+    ],
+)
+def test_a_matrix_times_its_transpose(queue, huge, rng, config, shape, stride, offset, step):
     host = random_array(rng, shape, "float32")
     a = SpreadMatrix(queue, huge, shape, stride, offset, values=host, step=step)
     out = SpreadMatrix(queue, huge, (shape[0], shape[0]), stride, offset + 1000)
     pyclgemm.gemm(queue, a.array, a.array, trans_b=True, out=out.array, config=config)
     assert_close(out.get(), expected_gemm(host, host, trans_b=True))
-
-
-@EVERY_FAMILY
-def test_views_at_an_offset_beyond_the_range_of_int(queue, huge, rng, config):
-    check_square(queue, huge, rng, (5, 7), 50, BEYOND, config)
-
-
-def test_negative_stride_beyond_the_range_of_int(queue, huge, rng):
-    check_square(queue, huge, rng, (2, 5), -BEYOND, BEYOND + 100)
-
-
-def test_both_strides_beyond_one(queue, huge, rng):
-    """No index steps by one: rows lie BEYOND apart, columns three elements."""
-    check_square(queue, huge, rng, (2, 5), BEYOND, 100, step=3)

@@ -7,6 +7,7 @@ type asks, and an index that overflows end the program. Left out are the kernels
 
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from unittest.mock import patch
 
 import pyopencl as cl
 import pytest
@@ -51,6 +52,7 @@ def sanitized(config=None):
     with (
         changed_kernels(in_host_code),
         imagined_traits(**asdict(traits)),
+        patch("pyclgemm.api.prepare.check_supported"),  # bfloat16 without units, too
         kernels_on_the_host(sanitizers.run_sanitized),
     ):
         yield

@@ -33,6 +33,9 @@ def test_gemm_computes_by_it(queue, a, b, out, rows):
     check_gemm(queue, (17, 9, 23), a=a, b=b, out=out, config=ToyConfig(rows))
     named = {"path": "toy", "ROWS": rows}
     check_gemm(queue, (5, 7, 3), a=a, c=b, alpha=-2.5, beta=0.5, config=named)
+    choice = pyclgemm.explain(queue, SQUARE, SQUARE, config=named)
+    assert (choice.path, choice.config) == ("toy", ToyConfig(rows))
+    assert "toy" in str(choice)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +53,12 @@ def test_gemm_refuses_what_it_does_not_compute(queue, config, activation, messag
         pyclgemm.gemm(queue, SQUARE, SQUARE, config=config, epilogue=epilogue)
 
 
-def test_it_is_explained(queue):
-    choice = pyclgemm.explain(queue, SQUARE, SQUARE, config=ToyConfig(4))
-    assert (choice.path, choice.config) == ("toy", ToyConfig(4))
-    assert "toy" in str(choice)
-
-
 #: In which nothing was measured, so that each family offers its menu.
 KNOWN = a_database(made_file([recorded("512x512x512", CPU)], "cpu"))
 
 
-def test_its_times_are_predicted_and_ranked():
-    small, deep = problem(64, 64, 64), problem(64, 64, 64_000)
+def test_its_times_are_predicted_ranked_and_measured():
+    small, deep = (GemmShape(64, 64, k).problem() for k in (64, 64_000))
     one, eight = ToyConfig(1), ToyConfig(8)
     (seconds, of_eight), (of_deep, _) = (
         predict([one, eight], product, cpu(), KNOWN) for product in (small, deep)
@@ -74,21 +71,17 @@ def test_its_times_are_predicted_and_ranked():
     batch = problem(64, 64, 64, batch=8)
     assert "toy" not in {one.path for one in alternatives(batch, cpu(), KNOWN)}
 
-
-def test_it_is_selected_where_it_was_measured():
-    database = a_database(
-        made_file([recorded("64x64x64", ToyConfig(8), 9.0)], "cpu", kind="measured")
-    )
-    choice = select(GemmShape(64, 64, 64).problem(), cpu(), database)
-    assert choice.config == ToyConfig(8)
+    # Where it was measured it is selected.
+    record = recorded("64x64x64", eight, 9.0)
+    choice = select(small, cpu(), a_database(made_file([record], "cpu", kind="measured")))
+    assert choice.config == eight
     assert choice.reason == "measured on this very product: 9 GFLOPS"
 
 
 def test_the_tuner_searches_its_space():
-    device = cpu()
-    assert "toy" in families_for([problem(64, 64, 64)], device)
-    assert suits("toy", problem(64, 64, 64), device)
-    space = search_space("toy", "float32", device)
+    assert "toy" in families_for([problem(64, 64, 64)], cpu())
+    assert suits("toy", problem(64, 64, 64), cpu())
+    space = search_space("toy", "float32", cpu())
     count = space.count()
     assert (count.points, count.valid, count.exact) == (3, 2, True)
     assert space.config({"ROWS": 8}) == ToyConfig(8)

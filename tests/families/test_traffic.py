@@ -31,13 +31,8 @@ SMALL = SmallConfig(MWI=2, NWI=2, WGS=32)
 STAGED = 4 * 4 * 64 * 2 * (8 * 4 + 4 * 4)
 
 
-def problem(m, n, k, **others):
+def problem(m, n, k, packed=(), **others):
     return product_of(m, n, k, **others).problem
-
-
-def apart(options):
-    """Options of a product, and which operands are packed."""
-    return {name: options[name] for name in options if name != "packed"}, options.get("packed", ())
 
 
 @pytest.mark.parametrize(
@@ -99,8 +94,8 @@ def test_a_family_of_whole_products_has_no_tiles():
     ],
 )  # fmt: skip
 def test_traffic(config, sizes, options, wanted):
-    given, packed = apart(options)
-    found = traffic_of(problem(*sizes, **given), config, 32, packed=packed)
+    packed = options.get("packed", ())
+    found = traffic_of(problem(*sizes, **options), config, 32, packed=packed)
     assert {name: getattr(found, name) for name in wanted} == wanted
 
 
@@ -156,8 +151,7 @@ OF_A, OF_B = "A from global memory", "B from global memory"
     ],
 )  # fmt: skip
 def test_bytes_of_a_load(config, sizes, options, wanted):
-    given, packed = apart(options)
-    found = load_bytes(problem(*sizes, **given), config, packed)
+    found = load_bytes(problem(*sizes, **options), config, options.get("packed", ()))
     assert {name: found.get(name) for name in wanted} == wanted
     assert bool(found) == bool(wanted)
 
@@ -236,14 +230,11 @@ def test_joining_is_blamed_where_it_moves_most(limit, joining, blamed):
     assert ("FILL" in verdict.advice) is blamed
 
 
-def advices(config):
-    """Compute-bound with idle units, latency-bound with idle units, and twice without."""
-    situations = [
-        (bounds(use=IDLE, seconds=3e-3), IDLE, SOME),
-        (bounds(seconds=1.0), IDLE, SOME),
-        (bounds(seconds=1.0), FULL, FEW),
-        (bounds(seconds=1.0), FULL, SOME),
-    ]
+def advices(config, *more):
+    """Compute-bound with idle units, latency-bound with idle units, and twice or more without."""
+    situations = [(bounds(use=IDLE, seconds=3e-3), IDLE, SOME)]
+    situations += [(bounds(seconds=1.0), *one) for one in ((IDLE, SOME), (FULL, FEW), (FULL, SOME))]
+    situations += [(bounds(seconds=1.0), one, SOME) for one in more]
     return [
         judge(analysed(config, use, occupancy, TRAFFIC), list(found.values())).advice
         for found, use, occupancy in situations
@@ -253,13 +244,11 @@ def advices(config):
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT])
 def test_fill_is_advised_where_units_are_idle_and_it_is_not_in_use(config):
     assert ["or FILL" in advice for advice in advices(config)] == [True, True, False, False]
-    filled = replace(config, FILL=2)
-    assert not any("or FILL" in advice for advice in advices(filled))
     # Nearly all units have a work-group: idle ones are not what is wrong.
     nearly = replace(FULL, groups=128, units=132, balance=128 / 132)
-    known = analysed(filled, nearly, SOME, TRAFFIC)
-    advice = judge(known, list(bounds(seconds=1.0).values())).advice
-    assert "work-groups" not in advice
+    *filled, last = advices(replace(config, FILL=2), nearly)
+    assert not any("or FILL" in advice for advice in filled)
+    assert "work-groups" not in last
 
 
 @pytest.mark.parametrize("config", [GEMV, CPU])
