@@ -1,9 +1,9 @@
 """Kernels run as host code under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-clang compiles the generated text for the host, and pocl's library of
-built-in functions, which is LLVM bitcode, is linked into it. A small program gives each buffer its
-exact size, so that an access beyond it meets what AddressSanitizer keeps around it, and runs a
-thread for each work-item of a group, one group after the other.
+clang compiles the generated text, and pocl's library of built-in functions, which is LLVM bitcode,
+is linked into it. A small program gives each buffer its exact size, so that an access beyond it
+meets what AddressSanitizer keeps around it, and runs a thread for each work-item of a group, one
+group after the other.
 """
 
 import platform
