@@ -70,14 +70,19 @@ _LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build"
 #: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
 _ALWAYS_NEW = ("pack", "plan_made", "dense_made")
 
-#: Where pyopencl fails, by the kind of a fault, and the routine of OpenCL that it names.
+#: What is called where a fault of a kind may strike.
 _PLACES = {
-    "launch": (cl, "enqueue_nd_range_kernel", "enqueue_nd_range_kernel"),
-    "argument": (cl.Kernel, "set_arg", "set_arg"),
-    "build": (cl.Program, "build", "build"),
-    "kernel": (cl, "Kernel", "create_kernel"),
-    "allocate": (cl, "Buffer", "create_buffer"),
-}
+    "launch": [(cl, "enqueue_nd_range_kernel")], "late": [(cl, "enqueue_nd_range_kernel")],
+    "argument": [(cl.Kernel, "set_arg")], "build": [(cl.Program, "build")],
+    "kernel": [(cl, "Kernel")], "allocate": [(cl, "Buffer")],
+    "disk": [
+        (builtins, "open"), (io, "open"), (os, "open"), (os, "replace"), (os, "rename"),
+        (os, "mkdir"), (os, "unlink"), (os, "stat"), (os, "scandir"), (os, "listdir"),
+        (os, "write"), (os, "fsync"), (os, "close"),
+    ],
+}  # fmt: skip
+#: The routine of OpenCL that pyopencl names, where it is not what is called.
+_ROUTINES = {"kernel": "create_kernel", "allocate": "create_buffer"}
 
 
 class Faults(Campaign):
@@ -192,11 +197,13 @@ class _Stage:
         if kind == "signal":
             return _BySignal(strike, self._rng.uniform(0, self._duration(view)))
         if kind == "late":
-            return _at_call(*_PLACES["launch"][:2], strike, lambda *_: _InjectedInterrupt(), True)
-        if kind == "disk":
-            return _at_disk(strike, raised)
-        owner, name, routine = _PLACES[kind]
-        return _at_call(owner, name, strike, lambda *_: _cl_error(routine, raised))
+            make = _InjectedInterrupt
+        elif kind == "disk":
+            make = functools.partial(_disk_error, raised)
+        else:
+            routine = _ROUTINES.get(kind, _PLACES[kind][0][1])
+            make = functools.partial(_cl_error, routine, raised)
+        return _at_calls(_PLACES[kind], strike, make, late=kind == "late")
 
     def _duration(self, view):
         """About how long a call takes, for a signal in the middle of it."""
@@ -318,7 +325,7 @@ class _BySignal(AbstractContextManager[None]):
             raise _InjectedInterrupt
 
 
-def _cl_error(routine, status):
+def _cl_error(routine, status, *_):
     """The exception that pyopencl raises for a status, which is given by name."""
     code = getattr(cl.status_code, status)
     kind = cl.LogicError if code <= cl.status_code.INVALID_VALUE else cl.RuntimeError
@@ -327,15 +334,34 @@ def _cl_error(routine, status):
     return kind(cl._cl._ErrorRecord(routine, code, f"injected {status}"))
 
 
+#: Python and the library as they are installed: that these can be read is taken for granted.
+_INSTALLED = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in (sys.prefix, sys.base_prefix, Path(_PACKAGE).parent, os.devnull)
+)
+
+
+def _named(file=".", *_):
+    """The path of a file, in a list, if the first argument of a call is one."""
+    return [os.fsdecode(file)] if isinstance(file, (str, bytes, os.PathLike)) else []
+
+
+def _disk_error(status, *arguments):
+    """The exception for an error of the operating system, which is given by name."""
+    number = getattr(errno, status)
+    return OSError(number, os.strerror(number), *_named(*arguments))
+
+
 class _Striking:
     """A function, or a class whose instances can fail to be made; if `late`, after its work."""
 
-    def __init__(self, owner, name, strike, make, late, passes):
-        self._real, self._name, self._strike = getattr(owner, name), name, strike
-        self._make, self._late, self._passes = make, late, passes
+    def __init__(self, real, name, strike, make, late):
+        self._real, self._name, self._strike = real, name, strike
+        self._make, self._late = make, late
 
     def __call__(self, *arguments, **options):
-        is_struck = not self._passes(*arguments) and self._strike.here(self._name)
+        installed = any(os.path.abspath(one).startswith(_INSTALLED) for one in _named(*arguments))
+        is_struck = not installed and self._strike.here(self._name)
         if is_struck and not self._late:
             raise self._make(*arguments)
         result = self._real(*arguments, **options)
@@ -353,42 +379,12 @@ class _Striking:
         return getattr(self._real, name)
 
 
-def _at_call(owner, name, strike, make, late=False, passes=lambda *_: False):
-    """Raise where a function or a class is called, with arguments that do not pass."""
-    return patch.object(owner, name, _Striking(owner, name, strike, make, late, passes))
-
-
-_DISK = (
-    (builtins, "open"), (io, "open"), (os, "open"), (os, "replace"), (os, "rename"), (os, "mkdir"),
-    (os, "unlink"), (os, "stat"), (os, "scandir"), (os, "listdir"), (os, "write"), (os, "fsync"),
-    (os, "close"),
-)  # fmt: skip
-#: Python and the library as they are installed: that these can be read is taken for granted.
-_INSTALLED = tuple(
-    os.path.realpath(folder) + os.sep
-    for folder in (sys.prefix, sys.base_prefix, Path(_PACKAGE).parent, os.devnull)
-)
-
-
-def _named(file):
-    """The path of a file that is given by its path, not by a number, in a list."""
-    return [os.fsdecode(file)] if isinstance(file, (str, bytes, os.PathLike)) else []
-
-
-def _is_installed(file=".", *_):
-    return any(os.path.abspath(name).startswith(_INSTALLED) for name in _named(file))
-
-
 @contextmanager
-def _at_disk(strike, code):
-    """Fail where files are opened, written, renamed or listed, by an error such as ENOSPC."""
-    number = getattr(errno, code)
-
-    def make(file=".", *_):
-        return OSError(number, os.strerror(number), *_named(file))
-
+def _at_calls(places, strike, make, late):
+    """Raise where functions or classes are called."""
     with ExitStack() as stack:
-        for owner, name in _DISK:
-            is_late = name == "close"
-            stack.enter_context(_at_call(owner, name, strike, make, is_late, _is_installed))
+        for owner, name in places:
+            is_late = late or name == "close"
+            striking = _Striking(getattr(owner, name), name, strike, make, is_late)
+            stack.enter_context(patch.object(owner, name, striking))
         yield

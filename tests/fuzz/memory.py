@@ -36,16 +36,6 @@ _SAMPLES = 400
 _SIDE = 48
 
 
-def check_level(seen, slack, what):
-    """The median of the last tenth exceeds the second tenth's by no more than `slack` bytes."""
-    tenth = max(1, len(seen) // 10)
-    early, late = median(seen[tenth : 2 * tenth]), median(seen[-tenth:])
-    assert late <= early + slack, (
-        f"resident memory rose from {early / 2**20:.1f} MB in the second tenth of {what} to "
-        f"{late / 2**20:.1f} MB in the last; {slack / 2**20:.0f} MB more would be level"
-    )
-
-
 class Memory(Campaign):
     """Calls of random shapes on views of the same arrays."""
 
@@ -77,7 +67,12 @@ class Memory(Campaign):
             if index in (number // 5, number - 1):
                 gc.collect()
                 buffers.append(sum(isinstance(one, cl.Buffer) for one in gc.get_objects()))
-        check_level(seen, _SLACK[case["kind"]], what)
+        tenth, slack = max(1, len(seen) // 10), _SLACK[case["kind"]]
+        early, late = median(seen[tenth : 2 * tenth]), median(seen[-tenth:])
+        assert late <= early + slack, (
+            f"resident memory rose from {early / 2**20:.1f} MB in the second tenth of {what} to "
+            f"{late / 2**20:.1f} MB in the last; {slack / 2**20:.0f} MB more would be level"
+        )
         assert buffers[-1] <= buffers[0] + 64, (
             f"{buffers[0]} buffers were alive after a fifth of {what}, and {buffers[-1]} at the "
             "end; 64 more would be level"

@@ -5,12 +5,10 @@ they switch after every few instructions. A kernel object holds its arguments, a
 belongs to one launch at a time: a race shows as a wrong result.
 """
 
-import gc
 import itertools
 import random
 import sys
 import threading
-import time
 from contextlib import suppress
 from functools import partial
 
@@ -26,16 +24,12 @@ from numpy.testing import assert_array_equal
 from .calls import CALLS, FACTORS, Call, make_call
 from .campaign import Campaign, Skipped, run_in_threads
 from .devices import context_of, device_of, device_texts, new_queue
-from .memory import check_level
-from .worker import resident_bytes
 
 #: Runtimes whose out-of-order queues cannot be used by several threads. With Intel's, launches
 #: that wait for one another's events stop for ever: 8 threads that enqueue 3 such launches and
 #: read the result, again and again, on queues of their own, do it without this library, too.
 _IN_ORDER_ONLY = "Intel(R) OpenCL"
-#: Bytes by which a soak may grow after its first tenth.
-_SLACK = 64 * 2**20
-#: Seconds that threads may take, beside those of a soak.
+#: Seconds that threads may take.
 _LIMIT = 90
 
 
@@ -66,7 +60,6 @@ class Threads(Campaign):
             }
 
     def run(self, case):
-        """Run the threads; `seconds`, if given, takes the place of `rounds`."""
         for text in case["devices"]:
             device_of(text)
         before = sys.getswitchinterval()
@@ -82,11 +75,8 @@ class _Team:
 
     def __init__(self, case):
         self._case = case
-        self._stop = threading.Event()
+        self._has_failed = threading.Event()
         self._barrier = threading.Barrier(case["threads"])
-        self._seen: list[int] = []  # resident bytes in the course of a soak
-        self._is_soak = "seconds" in case
-        self._until = time.monotonic() + case.get("seconds", 0)
         self._orders = ("in", "out") if case["order"] == "both" else (case["order"],)
         if any(text.startswith(_IN_ORDER_ONLY) for text in case["devices"]):
             self._orders = ("in",)
@@ -106,27 +96,28 @@ class _Team:
                     self._shared[queue.int_ptr, name] = make_call(name, queue, 0)
 
     def run(self):
-        """Wait for the threads; in a soak, see that memory does not grow meanwhile."""
         works = [partial(self._guarded, number) for number in range(self._case["threads"])]
-        run_in_threads(works, self._case.get("seconds", 0) + _LIMIT, "a thread")
-        if len(self._seen) >= 20:
-            check_level(self._seen, _SLACK, "a soak")
+        run_in_threads(works, _LIMIT, "a thread")
 
     def _guarded(self, number):
         self._barrier.wait(60)
         try:
             self._work(number)
         except BaseException:
-            self._stop.set()
+            self._has_failed.set()
             raise
 
     def _work(self, number):
         case = self._case
         rng = random.Random(case["seed"] * 1000 + number)
         calls = dict(self._shared)
-        queues = self._queues(rng)
-        for turn in itertools.count() if self._is_soak else range(case["rounds"]):
-            if self._stop.is_set() or (self._is_soak and time.monotonic() > self._until):
+        queues = []
+        for context, shared in self._contexts:
+            queues += shared if case["queues"] in ("shared", "both") else []
+            if case["queues"] in ("own", "both"):
+                queues.append(new_queue(context, rng.choice(self._orders)))
+        for turn in range(case["rounds"]):
+            if self._has_failed.is_set():
                 return
             queue = rng.choice(queues)
             name = rng.choice(case["calls"])
@@ -135,31 +126,12 @@ class _Team:
                 call = calls[key] = calls.get(key) or make_call(name, queue, number)
             except Skipped:  # by this device; another of the case may run it
                 continue
-            _one_round(call, rng)
+            # Several calls of different numbers are on their way before one is looked at.
+            views = [rng.randrange(len(FACTORS)) for _ in range(rng.choice((1, 1, 3)))]
+            for begun in [call.begin(view) for view in views]:
+                call.check(*begun)
             if turn % 8 == 0:
                 _hand_over(queue, new_queue(queue.context, rng.choice(self._orders)), rng)
-            if self._is_soak and number == 0 and turn % 64 == 63:
-                self._seen.append(resident_bytes())
-            if self._is_soak and turn % 2000 == 1999:
-                gc.collect()
-
-    def _queues(self, rng):
-        """Queues of one thread: those that all share, its own ones, or both."""
-        kind = self._case["queues"]
-        chosen = []
-        for context, shared in self._contexts:
-            if kind in ("shared", "both"):
-                chosen += shared
-            if kind in ("own", "both"):
-                chosen.append(new_queue(context, rng.choice(self._orders)))
-        return chosen
-
-
-def _one_round(call, rng):
-    """Several calls of different numbers are on their way before one result is looked at."""
-    views = [rng.randrange(len(FACTORS)) for _ in range(rng.choice((1, 1, 3)))]
-    for begun in [call.begin(view) for view in views]:
-        call.check(*begun)
 
 
 def _hand_over(queue, other, rng):

@@ -1,6 +1,7 @@
 """What the tests of the benchmarks share: small products and their records, and a torch."""
 
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -78,6 +79,8 @@ class FakeTorch:
     def __init__(self):
         self.called, self.slept = [], []
         self._captured = None
+        for name in ("matmul", "mm", "_int_mm", "addmm", "_addmm_activation"):
+            setattr(self, name, partial(self._multiply, name))
         flags = SimpleNamespace(
             allow_tf32=None,
             allow_fp16_reduced_precision_reduction=True,
@@ -100,34 +103,20 @@ class FakeTorch:
             raise TypeError("can't convert np.ndarray of type ml_dtypes.bfloat16")
         return array.view(FakeTensor)
 
-    def matmul(self, a, b, out):
-        assert out.dtype == a.dtype
-        self._multiply("matmul", a, b, out)
-
-    def mm(self, a, b, out_dtype, out):
-        assert out.dtype == out_dtype
-        self._multiply("mm", a, b, out)
-
-    def _int_mm(self, a, b, out):
-        assert b.flags.f_contiguous
-        self._multiply("_int_mm", a, b, out)
-
-    def addmm(self, c, a, b, *, out, alpha, beta):
-        assert c is out
-        self._multiply("addmm", a, b, out, alpha=alpha, beta=beta)
-
-    def _addmm_activation(self, bias, a, b, out):
-        self._multiply("_addmm_activation", a, b, out, bias)
-
-    def _multiply(self, name, a, b, out, bias=None, alpha=1.0, beta=0.0):
+    def _multiply(self, name, *operands, out, out_dtype=None, alpha=1.0, beta=0.0):
+        """A product of the last two operands; before them an addend, or a bias, may come."""
+        *added, a, b = operands
         self.called.append(name)
+        assert out.dtype == {"matmul": a.dtype, "mm": out_dtype}.get(name, out.dtype)
+        assert name != "_int_mm" or b.flags.f_contiguous
+        assert name != "addmm" or added[0] is out
 
         def product():
             value = alpha * (a.astype(float) @ b.astype(float))
-            if beta:
+            if name == "addmm":
                 value += beta * out.astype(float)
-            if bias is not None:
-                value = np.maximum(value + bias.astype(float), 0)
+            elif added:
+                value = np.maximum(value + added[0].astype(float), 0)
             out[...] = value.astype(out.dtype)
 
         if self._captured is None:
