@@ -57,7 +57,7 @@ def test_packed_once_used_with_any_number_of_rows(queue, rng, on_device):
 
 
 def test_packed_matrix_is_a_copy_and_leaves_its_source_alone(queue, rng):
-    source = guarded_matrix(queue, random_array(rng, (33, 35), "float32"), "float32", ROW)
+    source = guarded_matrix(queue, random_array(rng, (33, 35), "float32"), ROW)
     packed = pyclgemm.pack(queue, source.array)
     np.testing.assert_array_equal(source.get(), source.initial)
     cl.enqueue_fill_buffer(queue, source.buffer, np.float32(np.nan), 0, source.buffer.size)

@@ -9,7 +9,7 @@ import pyclgemm
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.problem.precision import resolve_precision
 from tests.support.arrays import upload
-from tests.support.buffers import GuardedArray
+from tests.support.buffers import GuardedArray, blank
 from tests.support.checks import raises
 
 ARGUMENT, SHAPE, DTYPE = pyclgemm.ArgumentError, pyclgemm.ShapeError, pyclgemm.DtypeError
@@ -238,7 +238,7 @@ def test_destination_over_an_operand_is_refused(queue, name, shared):
 
 
 def test_destination_whose_entries_coincide_is_refused(queue):
-    out = GuardedArray(queue, (4, 4), "float32", (0, 1))
+    out = GuardedArray(queue, blank((4, 4), "float32"), (0, 1))
     with raises(ARGUMENT, "out", "share"):
         gemm(queue, out=out.array)
 

@@ -18,6 +18,7 @@ from tests.support.buffers import (
     STRIDED,
     GuardedArray,
     Layout,
+    blank,
 )
 from tests.support.checks import check_gemm
 from tests.support.reference import COMPLEX_DTYPES, DTYPES, random_array
@@ -169,8 +170,8 @@ def test_strides_that_no_second_entry_uses(queue, rng, is_row, unused):
     # The stride of an index of extent 1 may be anything, also zero or one that would overlap.
     values = random_array(rng, (1, 33) if is_row else (33, 1), "float32")
     strides = (unused, 1) if is_row else (1, unused)
-    view = GuardedArray(queue, values.shape, "float32", strides, values=values)
-    out = GuardedArray(queue, (1, 1), "float32", (unused, unused))
+    view = GuardedArray(queue, values, strides)
+    out = GuardedArray(queue, blank((1, 1), "float32"), (unused, unused))
     options = {"trans_b": True} if is_row else {"trans_a": True}
     pyclgemm.gemm(queue, view.array, view.array, out=out.array, **options)
     assert_gemm(out.get(), values, values, **options)

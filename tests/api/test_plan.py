@@ -9,7 +9,7 @@ import pytest
 
 import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import GuardedArray
+from tests.support.buffers import GuardedArray, blank
 from tests.support.checks import skip_if_refused
 from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.gates import is_complete
@@ -83,8 +83,7 @@ def test_the_same_strides_at_another_offset(queue, rng):
     a, b = draw(rng, (32, 32), (32, 32))
     for configs, (lead, alignment) in product((DIRECT_CONFIGS, GEMV_CONFIGS), ((64, 16), (65, 1))):
         left, right, out = (
-            GuardedArray(queue, (32, 32), "float32", (48, 1), lead=lead, values=values)
-            for values in (a, b, None)
+            GuardedArray(queue, values, (48, 1), lead) for values in (a, b, blank(a.shape, a.dtype))
         )
         options = {"out": out.array, "config": configs["wide vectors"]}
         skip_if_refused(queue, configs["wide vectors"])

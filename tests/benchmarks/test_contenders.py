@@ -239,7 +239,7 @@ def library():
 def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, trans_a, trans_b):
     def matrix(rows, columns, transposed=False):
         shape = (columns, rows) if transposed else (rows, columns)
-        return guarded_matrix(queue, uniform(rng, shape, dtype), dtype, Layout(gap=3))
+        return guarded_matrix(queue, uniform(rng, shape, dtype), Layout(gap=3))
 
     a, b, c = matrix(7, 11, trans_a), matrix(11, 5, trans_b), matrix(7, 5)
     alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype.startswith("complex") else (1.5, 0.25)

@@ -5,7 +5,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from tests.support.buffers import COLUMN, ROW, STRIDED, guarded_matrix, guarded_vector
+from tests.support.buffers import COLUMN, ROW, STRIDED, GuardedArray, blank, guarded_matrix
 from tests.support.checks import check_gemm
 from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_array
 
@@ -47,11 +47,11 @@ def test_activations_over_the_whole_range_and_beyond(queue, activation):
 def test_bias_is_read_at_its_stride_and_offset(queue, rng, stride, out):
     m, n, k = SIZES
     a, b = (
-        guarded_matrix(queue, random_array(rng, shape, "float32"), "float32", ROW)
+        guarded_matrix(queue, random_array(rng, shape, "float32"), ROW)
         for shape in ((m, k), (k, n))
     )
-    bias = guarded_vector(queue, random_array(rng, (n,), "float32"), stride, lead=71)
-    result = guarded_matrix(queue, (m, n), "float32", out)
+    bias = GuardedArray(queue, random_array(rng, (n,), "float32"), (stride,), lead=71)
+    result = guarded_matrix(queue, blank((m, n), "float32"), out)
     epilogue = pyclgemm.Epilogue(bias=bias.array)
     pyclgemm.gemm(queue, a.array, b.array, out=result.array, epilogue=epilogue)
     assert_close(result.get(), expected_gemm(a.initial, b.initial, bias=bias.initial))

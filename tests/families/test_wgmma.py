@@ -24,6 +24,7 @@ from tests.support.buffers import (
     ROW_ALIGNED,
     STRIDED,
     Layout,
+    blank,
     guarded_matrix,
 )
 from tests.support.checks import check_gemm
@@ -210,7 +211,7 @@ def test_activations_over_the_whole_range(warpgroups, queue, activation, out):
     )
     x = x[: 304 if out is ROW_ALIGNED else 303].astype(np.float16)
     device = [cl_array.to_device(queue, one) for one in (np.ones((1, 1), x.dtype), x[np.newaxis])]
-    result = guarded_matrix(queue, (1, x.size), "float16", out)
+    result = guarded_matrix(queue, blank((1, x.size), "float16"), out)
     epilogue = pyclgemm.Epilogue(activation=activation)
     pyclgemm.gemm(queue, *device, out=result.array, epilogue=epilogue, config=CONFIG)
     expected = expected_gemm(np.ones((1, 1), x.dtype), x[np.newaxis], activation=activation)

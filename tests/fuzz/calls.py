@@ -24,8 +24,8 @@ from .operands import Operands, Tensors
 FACTORS = ((1, 1), (2, -2), (-3, 3), (5, -1))
 
 PLAIN_LAYOUT = {
-    "order": "row", "alignment": 1, "flip_rows": False, "flip_columns": False, "trans": "N",
-    "stack": "packed",
+    "order": "row", "gap": 0, "alignment": 1, "flip_rows": False, "flip_columns": False,
+    "trans": "N", "stack": "packed",
 }  # fmt: skip
 #: A call that any device runs, whatever another one has asked of it before.
 PLAIN = {
@@ -280,7 +280,7 @@ def check_call(call):
 def _named(entry, sizes, **changes):
     """A call of small integers, whose result is exact; its sizes as "MxNxK"."""
     m, n, k = map(int, sizes.split("x"))
-    case = PLAIN | {"values": "integers", "gaps": [0] * 4, "buffers": 1, "out": None, "beta": 1.0}
+    case = PLAIN | {"values": "integers", "buffers": 1, "out": None, "beta": 1.0}
     if "config" in changes:
         config = _CONFIGS[changes["config"]]
         changes["config"] = {"path": config.family, **config.as_dict()}

@@ -219,10 +219,15 @@ def drawn_problem(rng, form):
     values = _weighted(rng, SORTS)
     reads_product, reads_c = form["reads"]
     is_complex = form["dtype"].startswith("complex")
+    layouts = {
+        role: form[role] | {"gap": rng.choice((0, 0, 1, 1, 2, 3))}
+        for role in ("a", "b", "out", "c")
+        if isinstance(form[role], dict)
+    }
     return {
         **{name: value for name, value in form.items() if name not in ("sizes", "reads")},
+        **layouts,
         "m": m, "n": n, "k": k, "batch": batch, "values": values,
-        "gaps": [rng.choice((0, 0, 1, 1, 2, 3)) for _ in range(4)],
         "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
         "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
         # Those of few products are refused what remains alone in a second buffer.

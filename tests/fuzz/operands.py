@@ -1,11 +1,12 @@
 """The arrays of a case: their elements, and the guarded buffers that they lie in."""
 
 import math
+from dataclasses import fields
 
 import ml_dtypes
 import numpy as np
 
-from tests.support.buffers import GuardedArray, Layout, guarded_tensors
+from tests.support.buffers import GuardedArray, Layout, blank, guarded_tensors
 from tests.support.reference import COMPLEX_DTYPES
 
 #: By how much each set of arrays starts later in its buffers than the one before, in elements:
@@ -49,9 +50,8 @@ def _drawn_values(rng, shape, dtype, sort, depth):
 class _HostArray:
     """What `GuardedArray` is on a device, for an array of NumPy's."""
 
-    def __init__(self, _queue, shape, dtype, _strides, *, values, **_):
-        self.initial = np.ones(shape, dtype) if values is None else values
-        self.array = self.initial.copy()
+    def __init__(self, _queue, values, _strides, _lead):
+        self.initial, self.array = values, values.copy()
 
     def reset(self):
         self.array[...] = self.initial
@@ -100,16 +100,15 @@ class Operands:
 
     def _make(self, shape, dtype, strides, lead, rng):
         """An array full of NaN, or with elements of the generator."""
-        case, values = self._case, None
+        case, values = self._case, blank(shape, dtype)
         if rng is not None:
             values = _drawn_values(rng, shape, dtype, case["values"], case["k"])
         kind = _HostArray if case["entry"] == "host" else GuardedArray
-        lead += _SHIFT * self._number
-        return kind(self._queue, shape, dtype, strides, lead=lead, values=values)
+        return kind(self._queue, values, strides, lead + _SHIFT * self._number)
 
     def _bias(self, rng):
         case = self._case
-        lead = 64 + 3 * abs(case["gaps"][3])
+        lead = 64 + 3 * case["out"]["gap"] if case["out"] else 64
         return self._make((case["n"],), case["result"], (case["bias"],), lead, rng)
 
     def _placed(self, role, rng):
@@ -119,9 +118,7 @@ class Operands:
         rows, columns = {"a": (m, k), "b": (k, n)}.get(role, (m, n))
         if layout["trans"] != "N":
             rows, columns = columns, rows
-        gap = case["gaps"][("a", "b", "out", "c").index(role)]
-        names = ("alignment", "flip_rows", "flip_columns")
-        plain = Layout(layout["order"], gap, *(layout[name] for name in names))
+        plain = Layout(**{one.name: layout[one.name] for one in fields(Layout)})
         shape = (rows, columns)
         strides = plain.strides(shape)
         stack = _stack_kind(case, role, layout["stack"])
@@ -139,22 +136,20 @@ class Tensors(Operands):
         self._queue, self._case = queue, case
         rng = np.random.default_rng((case["data"], number))
         k, dtype = case["extent"], case["dtype"]
+        self._blank = blank((case["count"], k, k, k), dtype)
         strides = {"row": (k + 1, 1), "column": (1, k), "backwards": (-k, 1)}[case["matrix"]]
         values = rng.uniform(-1, 1, (k, k)).astype(dtype)
         self.guarded = {
-            "tensors": self._laid("tensors", rng.uniform(-1, 1, (case["count"], k, k, k))),
-            "matrix": GuardedArray(queue, (k, k), dtype, strides, values=values),
+            "tensors": self._laid("tensors", rng.uniform(-1, 1, self._blank.shape).astype(dtype)),
+            "matrix": GuardedArray(queue, values, strides),
         }
         self.values = {name: one.initial for name, one in self.guarded.items()}
 
     def destination(self):
-        return self._laid("out")
+        return self._laid("out", self._blank)
 
-    def _laid(self, role, values=None):
-        case, dtype = self._case, self._case["dtype"]
-        values = None if values is None else values.astype(dtype)
-        given = case["count"], case["extent"], dtype, case[role], case["lead"], values
-        return guarded_tensors(self._queue, *given)
+    def _laid(self, role, values):
+        return guarded_tensors(self._queue, values, self._case[role], self._case["lead"])
 
 
 def _stack_kind(case, role, kind):

@@ -26,7 +26,7 @@ _PLAIN_TRANSFORM = {
 }  # fmt: skip
 _PLAIN_PRODUCT = {
     "queue": [], **PLAIN, "buffers": 1, "beta": 1.0, "values": ("integers", "uniform"),
-    "gaps": [0] * 4, "m": 1, "n": 1, "k": 1,
+    "m": 1, "n": 1, "k": 1,
 }  # fmt: skip
 
 _LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")

@@ -6,6 +6,7 @@ and, because no arithmetic makes that bit pattern, a byte outside the view that 
 afterwards was written by the kernel.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,24 +74,29 @@ COLUMN_ALIGNED = Layout("column", alignment=16)
 ALIGNED = (ROW_ALIGNED, COLUMN_ALIGNED)
 
 
-class GuardedArray:
-    """A `pyopencl.array.Array` of given strides, and the buffer that it is a view of."""
+def blank(shape, dtype):
+    """An array of bytes 0xFF."""
+    dtype = np.dtype(dtype)
+    return np.full(math.prod(shape) * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape)
 
-    def __init__(self, queue, shape, dtype, strides, *, lead=None, values=None):
+
+class GuardedArray:
+    """A `pyopencl.array.Array` of given values and strides, and the buffer that it lies in."""
+
+    def __init__(self, queue, values, strides, lead=None):
         lead = GUARD if lead is None else lead
+        shape, dtype = values.shape, values.dtype
         self.queue, self._shape, self._strides, self._lead = queue, shape, strides, lead
-        item = np.dtype(dtype).itemsize
         reach = [(max(size, 1) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         self._offset = lead - sum(min(0, step) for step in reach)
         length = self._offset + sum(max(0, step) for step in reach) + 1 + GUARD
-        self._before = np.full(length * item, 0xFF, np.uint8).view(dtype)
-        if values is not None:
-            self._view(self._before)[...] = values
+        self._before = blank((length,), dtype)
+        self._view(self._before)[...] = values
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self.buffer = cl.Buffer(queue.context, flags, hostbuf=self._before)
         self.array = cl_array.Array(
-            queue, shape, np.dtype(dtype), strides=tuple(item * stride for stride in strides),
-            data=self.buffer, offset=self._offset * item,
+            queue, shape, dtype, strides=tuple(dtype.itemsize * stride for stride in strides),
+            data=self.buffer, offset=self._offset * dtype.itemsize,
         )  # fmt: skip
 
     def _view(self, flat):
@@ -104,8 +110,8 @@ class GuardedArray:
 
     def emptied(self):
         """An array like this one that is NaN throughout."""
-        dtype = self._before.dtype.name
-        return GuardedArray(self.queue, self._shape, dtype, self._strides, lead=self._lead)
+        values = blank(self._shape, self._before.dtype)
+        return GuardedArray(self.queue, values, self._strides, self._lead)
 
     def reset(self):
         """Give the whole buffer its first contents again."""
@@ -132,20 +138,13 @@ class GuardedArray:
         )
 
 
-def guarded_matrix(queue, values_or_shape, dtype, layout):
-    """A matrix with `values`, or with NaN everywhere, laid out by `layout`."""
-    has_values = isinstance(values_or_shape, np.ndarray)
-    shape = tuple(values_or_shape.shape if has_values else values_or_shape)
-    values = values_or_shape if has_values else None
-    return GuardedArray(queue, shape, dtype, layout.strides(shape), lead=layout.lead, values=values)
+def guarded_matrix(queue, values, layout):
+    return GuardedArray(queue, values, layout.strides(values.shape), layout.lead)
 
 
-def guarded_vector(queue, values, stride=1, lead=None):
-    return GuardedArray(queue, values.shape, values.dtype.name, (stride,), lead=lead, values=values)
-
-
-def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=None, values=None):
-    """Tensors of K x K x K elements that lie as `kind` says, with the given values or NaN."""
+def guarded_tensors(queue, values, kind="contiguous", lead=None):
+    """Tensors of K x K x K elements that lie as `kind` says."""
+    k = values.shape[-1]
     # Of a tensor's number and its three indices.
     strides = {
         "contiguous": (k**3, k * k, k, 1),
@@ -155,4 +154,4 @@ def guarded_tensors(queue, count, k, dtype, kind="contiguous", lead=None, values
         "backwards": (-(k**3), k * k, -k, 1),
         "repeated": (0, k * k, k, 1),
     }[kind]
-    return GuardedArray(queue, (count, k, k, k), dtype, strides, lead=lead, values=values)
+    return GuardedArray(queue, values, strides, lead)

@@ -13,7 +13,7 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.families.registry import violations
 from pyclgemm.mra.choice import TransformChoice, describe_transform
 from pyclgemm.mra.transform import build_transform
-from tests.support.buffers import ROW, GuardedArray, guarded_tensors, guarded_vector
+from tests.support.buffers import ROW, GuardedArray, blank, guarded_tensors
 from tests.support.reference import assert_close, assert_transformed, expected_gemm, random_array
 
 
@@ -60,7 +60,7 @@ def check_gemm(
         destination = destination.emptied()
         if c is not None:
             addend = stack((m, n), own, c, step_c, beta)
-    offset = guarded_vector(queue, random_array(rng, (n,), own)) if bias else None
+    offset = GuardedArray(queue, random_array(rng, (n,), own), (1,)) if bias else None
     if addend is None:
         options.pop("beta", None)  # rows of a table may lack an addend
     first = [one and one.initial for one in (left, right, addend)]
@@ -104,9 +104,9 @@ def check_transform(
     square = rng.uniform(-1, 1, (k, k)).astype(dtype)
     if tensors == "repeated":
         values[:] = values[:1]
-    source = guarded_tensors(queue, count, k, dtype, tensors, lead, values)
-    matrix = GuardedArray(queue, (k, k), dtype, (1, k + 1), values=square)
-    result = guarded_tensors(queue, count, k, dtype, out, lead)
+    source = guarded_tensors(queue, values, tensors, lead)
+    matrix = GuardedArray(queue, square, (1, k + 1))
+    result = guarded_tensors(queue, blank(values.shape, dtype), out, lead)
     arrays = source.array, matrix.array, result.array
     if config is None:
         returned = pyclgemm.transform3d(queue, *arrays[:2], level=level, out=arrays[2])
@@ -190,6 +190,4 @@ def guarded_stack(queue, values, layout, step="apart"):
         values = values[:1]
     elif step == "shared":
         values = np.broadcast_to(values[:1], values.shape)
-    return GuardedArray(
-        queue, values.shape, values.dtype.name, strides, lead=layout.lead, values=values
-    )
+    return GuardedArray(queue, values, strides, layout.lead)
