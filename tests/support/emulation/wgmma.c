@@ -7,6 +7,8 @@ typedef unsigned long ulong;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 
+#include "wgmma.h"
+
 long syscall(long number, ...);
 int pthread_mutex_lock(void *mutex);
 int pthread_mutex_unlock(void *mutex);

@@ -2,7 +2,7 @@
 
 No CPU runtime lets work-items of a group wait for one another's memory, as these kernels do. So the
 generated text is compiled by clang for the host, its inline PTX replaced by calls of functions in
-``wgmma.c``, and run by threads.
+``wgmma.c`` by macros of ``wgmma.h``, and run by threads.
 """
 
 import ctypes
@@ -29,54 +29,17 @@ _ASM = re.compile(
 )
 _KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "s8": 3}
 
-#: What is not needed where each instruction is done when it is issued.
-_ORDERING = (
-    "fence.", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "setmaxnreg",
-    "cp.async.bulk.commit_group", "cp.async.bulk.wait_group",
-)  # fmt: skip
-
-#: What each instruction calls, by how its text starts; {0} and so on are its operands.
-_CALLS = {
-    "mbarrier.init": "emulated_make_barrier({0}, {1});",
-    "mbarrier.arrive.shared": "emulated_arrive({0}, 0);",
-    "mbarrier.arrive.expect_tx": "emulated_arrive({0}, {1});",
-    "mbarrier.try_wait": "{0} = emulated_try_wait({1}, {2});",
-    "cp.async.bulk.tensor.2d.shared": "emulated_load_box({0}, (ulong){1}, {2}, {3}, {4});",
-    "cp.async.bulk.tensor.2d.global": "emulated_store_box({0}, (ulong){1}, {2}, {3});",
-    "cp.async.cg.shared.global": "emulated_copy_piece({0}, (ulong){1}, {2});",
-    "cp.async.mbarrier.arrive.noinc": "emulated_arrive_when_copied({0});",
-    "cp.async.wait_all": "emulated_finish_copies();",
-    "bar.warp.sync": "emulated_meet_in_sub_group();",
-    "tensormap.cp_fenceproxy": "emulated_write_map((ulong){0}, {1});",
-    "stmatrix": "emulated_stmatrix({0}, {1}, {2}, {3}, {4});",
-    "st.shared.v2": "emulated_store_pair({0}, as_uint({1}), as_uint({2}));",
-    "st.shared.b32": "emulated_store({0}, as_uint({1}));",
-    "cvt.rna.tf32": "{0} = emulated_nearest_tf32({1});",
-    "mov.b32 {low, high}": "{0} = emulated_half({2}); {1} = emulated_half({2} >> 16);",
-    "shfl.sync.idx": "{0} = emulated_shuffle({1}, {2});",
-    "ex2.approx.ftz": "{0} = emulated_power_of_2({1});",
-    "rcp.approx.ftz": "{0} = emulated_reciprocal({1});",
-    "tanh.approx": "{0} = emulated_tanh({1});",
-    "max.NaN": "{0} = emulated_positive({1});",
-    "cvt.rn.relu.f16x2": "{0} = emulated_relu(emulated_pack(0, {2}, {1}));",
-    "cvt.rn.relu.bf16x2": "{0} = emulated_relu(emulated_pack(1, {2}, {1}));",
-    "cvt.rn.f16x2": "{0} = emulated_pack(0, {2}, {1});",
-    "cvt.rn.bf16x2": "{0} = emulated_pack(1, {2}, {1});",
-}
-
 
 def _operands(part):
     return re.findall(r'"[+=]?\w"\(((?:[^()]|\([^()]*\))*)\)', part)
 
 
 def _call(match):
-    """The call that does what a statement of inline PTX says."""
+    """The call that does what a statement of inline PTX says: its first word, with its operands."""
     text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match["text"])).replace("//@", "")
     outputs, inputs = (match["rest"].split(":") + ["", "", ""])[1:3]
     given = _operands(outputs) + _operands(inputs)
     text = re.sub(r"\{?\\n\.reg[^;]*;\\n(setp[^;]*;\\n)?", "", text).strip()
-    if text.startswith(_ORDERING):
-        return ";"
     if text.startswith("wgmma.mma_async"):
         n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()
         if len(_operands(inputs)) == 6:
@@ -88,17 +51,8 @@ def _call(match):
         return f"emulated_wgmma((ulong)c, {a}, {b}, {n}, {_KINDS[kind]}, {', '.join(turns)});"
     if text.startswith("bar.sync"):
         return f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});"
-    for name, call in _CALLS.items():
-        if text.startswith(name):
-            return call.format(*given)
-    raise AssertionError(f"no emulation of {text!r}")
-
-
-@cache
-def _declarations():
-    """Of the functions that are called in the place of instructions."""
-    text = (HERE / "wgmma.c").read_text()
-    return ";\n".join([*re.findall(r"^\w+ emulated_\w+\([^)]*\)", text, re.MULTILINE), ""])
+    name = re.sub(r"\W+", "_", text.split()[0].rstrip(";"))
+    return f"{name}({', '.join(given)});"
 
 
 def as_host_code(source):
@@ -107,7 +61,7 @@ def as_host_code(source):
     text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
     assert "asm" not in text
     # Unrolled, it compiles for long.
-    return _declarations() + text.replace("#pragma unroll\n", "#pragma unroll 1\n")
+    return text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
 
 def missing_compiler():
@@ -134,6 +88,7 @@ def _library(source):
     kernel = stem.with_suffix(".cl")
     kernel.write_text(as_host_code(source))
     opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
+    opencl += ["-include", str(HERE / "wgmma.h")]
     objects = [_compiled(opencl, kernel, stem), _instructions()]
     library = f"{stem}.so"
     subprocess.run(["clang-19", "-shared", "-nostdlib", *objects, "-o", library], check=True)
