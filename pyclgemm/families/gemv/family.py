@@ -27,19 +27,8 @@ from ...problem.problem import GemmProblem, MatrixLayout
 from ...problem.product import Product
 from ..cost import SUB_GROUP, Costs, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, is_worth_trying, point_table
-from .codegen import (
-    OPERANDS,
-    SUM_BYTES,
-    WIDEST,
-    GemvConfig,
-    GemvUnitConfig,
-    generate_gemv,
-    generate_gemv_unit,
-    join_of,
-    register_unit,
-    sums_join,
-    unit_for,
-)
+from . import codegen
+from .codegen import GemvConfig, GemvUnitConfig
 
 Few = TypeVar("Few", GemvConfig, GemvUnitConfig)
 
@@ -80,7 +69,7 @@ def _limit(config: GemvUnitConfig) -> int:
 
 def _local_bytes(config: GemvConfig, dtype: str) -> int:
     size = STAGED_BYTES[dtype]
-    return join_of(config.lanes_k, config.MR * config.columns, size).elements * size
+    return codegen.join_of(config.lanes_k, config.MR * config.columns, size).elements * size
 
 
 @dataclass(frozen=True)
@@ -177,7 +166,7 @@ class GemvFamily(_FewRows[GemvConfig]):
 
     config_class = GemvConfig
     most_rows = 32
-    source = staticmethod(generate_gemv)
+    source = staticmethod(codegen.generate_gemv)
     constraints = (
         COMPLEX_VECTORS,
         at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
@@ -230,7 +219,7 @@ class GemvFamily(_FewRows[GemvConfig]):
             lanes_n = min(SUB_GROUP, config.LANES_N)
             lanes_k = SUB_GROUP // lanes_n
         joined = config.MR * config.columns
-        steps = join_of(config.lanes_k, joined, STAGED_BYTES[costs.problem.dtype]).steps
+        steps = codegen.join_of(config.lanes_k, joined, STAGED_BYTES[costs.problem.dtype]).steps
         # The depths that an unrolled loop leaves over are loaded one after the other.
         tail = (config.KWI - 1) / 2
         return _Strip(
@@ -257,21 +246,21 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     config_class = GemvUnitConfig
     unit_ceiling = "matrix"
     most_rows = 128
-    source = staticmethod(generate_gemv_unit)
+    source = staticmethod(codegen.generate_gemv_unit)
     constraints = (
         _CACHE_HINTS,
         within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
         Constraint(
             "the units that take elements from registers multiply float16 and bfloat16",
-            lambda c, dtype, traits: dtype in OPERANDS,
+            lambda c, dtype, traits: dtype in codegen.OPERANDS,
             "they are {dtype}",
         ),
         Constraint(
             "the device must have NVIDIA's mma.sync for the elements",
-            lambda c, dtype, traits: unit_for(dtype, traits) is not None,
+            lambda c, dtype, traits: codegen.unit_for(dtype, traits) is not None,
             "{traits.name!r} has none for {dtype}",
             on_device=True,
-            types=OPERANDS,
+            types=codegen.OPERANDS,
         ),
         Constraint(
             "a lane's sums and fragments must fit its registers",
@@ -280,7 +269,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype, traits: SUM_BYTES * sums_join(c).elements,
+            lambda c, dtype, traits: codegen.SUM_BYTES * codegen.sums_join(c).elements,
         ),
     )
 
@@ -296,14 +285,14 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         return Tile(config.MR, config.columns, config.depth)
 
     def local_bytes(self, config: GemvUnitConfig, dtype: str) -> int:
-        return SUM_BYTES * sums_join(config).elements
+        return codegen.SUM_BYTES * codegen.sums_join(config).elements
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        has_unit = register_unit(precision, traits) is not None
+        has_unit = codegen.register_unit(precision, traits) is not None
         return traits.type != "cpu" and not is_complex(dtype) and has_unit
 
     def refusal(self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if register_unit(problem.precision, traits) is None:
+        if codegen.register_unit(problem.precision, traits) is None:
             name = problem.precision.name
             return f"no matrix unit for {name} that takes two-byte elements from registers"
         return ""
@@ -311,24 +300,24 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Up to more rows than without units, if they can load the larger operand by vectors."""
         few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
-        in_vectors = larger.order != "strided" and larger.alignment >= WIDEST
+        in_vectors = larger.order != "strided" and larger.alignment >= codegen.WIDEST
         return (
             few <= _FEW_BY_UNITS
             and problem.k >= _LEAST_DEPTH
             and in_vectors
-            and register_unit(problem.precision, traits) is not None
+            and codegen.register_unit(problem.precision, traits) is not None
         )
 
     def instruction(
         self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
     ) -> str:
-        unit = register_unit(problem.precision, traits)
+        unit = codegen.register_unit(problem.precision, traits)
         return unit.text if unit else ""
 
     def _strip(self, config: GemvUnitConfig, costs: Costs, *, along_k: bool) -> _Strip:
         """Sub-groups divide k, and multiply what they load to registers."""
         return _Strip(
-            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(sums_join(config).steps),
+            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(codegen.sums_join(config).steps),
             1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),
         )  # fmt: skip
 

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import math
 
+from ...codegen import matrix_units as units
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.matrix_units import (
-    element_unit,
-    elements_wanted,
-    fills_fragments,
-    matrix_unit,
-    prefers_units,
-    required_unit,
-    sub_group_lanes,
-)
 from ...codegen.pack import pack_operands, why_units_pack
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
+from .. import family
 from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work, tile_rounds
-from ..family import (
-    Advice,
-    Axes,
-    Family,
-    Point,
-    Role,
-    Run,
-    Tile,
-    Traffic,
-    is_worth_trying,
-    point_table,
-)
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
 from .slab import packed_form, packed_forms, split_type
@@ -45,15 +26,15 @@ _OTHER_REGISTERS = 60
 _SCHEDULERS = 4
 
 
-class MatrixFamily(Family[MatrixConfig]):
+class MatrixFamily(family.Family[MatrixConfig]):
     """Sub-groups multiply fragments out of slabs in local memory."""
 
     config_class = MatrixConfig
-    role = Role.UNITS
+    role = family.Role.UNITS
     unit_ceiling = "matrix"
     constraints = CONSTRAINTS
     source = staticmethod(generate_matrix)
-    advice = Advice(
+    advice = family.Advice(
         "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
         "sub-group, or fewer sub-groups to wait for at each slab",
         "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
@@ -62,7 +43,7 @@ class MatrixFamily(Family[MatrixConfig]):
 
     points = tuple(
         {**point, "FILL": fill, "UNALIGNED": unaligned}
-        for point in point_table(
+        for point in family.point_table(
             "MWG NWG KWG SUBGROUPS_M SUBGROUPS_N STAGES GROUP_M FRAGMENTS SLICES",
             (16, 16, 128, 1, 1, 2, 1, 1, 4),
             (16, 32, 128, 1, 1, 2, 1, 1, 4),
@@ -80,21 +61,21 @@ class MatrixFamily(Family[MatrixConfig]):
         for fill, unaligned in ((0, 0), (1, 0), (0, 1))
     )
 
-    def tile(self, config: MatrixConfig) -> Tile:
-        return Tile(config.MWG, config.NWG, config.KWG, config.FILL)
+    def tile(self, config: MatrixConfig) -> family.Tile:
+        return family.Tile(config.MWG, config.NWG, config.KWG, config.FILL)
 
     def local_bytes(self, config: MatrixConfig, dtype: str) -> int:
         """The staged slabs, with the most padding."""
         return local_bytes(config, dtype)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        return traits.type != "cpu" and element_unit(dtype, precision, traits) is not None
+        return traits.type != "cpu" and units.element_unit(dtype, precision, traits) is not None
 
     def refusal(self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
         """The device's lack of a unit, and split terms that were to be read in place."""
-        unit = element_unit(problem.dtype, problem.precision, traits)
+        unit = units.element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
-            return f"no matrix unit for {elements_wanted(problem.dtype, problem.precision)}"
+            return f"no matrix unit for {units.elements_wanted(problem.dtype, problem.precision)}"
         if config.UNALIGNED and split_type(problem.precision, unit):
             return (
                 f"UNALIGNED is {config.UNALIGNED}; for {problem.precision.name} operands are split "
@@ -104,19 +85,21 @@ class MatrixFamily(Family[MatrixConfig]):
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Where fragments fill, but for float64: there others are half as fast at worst."""
-        return prefers_units(problem, traits)
+        return units.prefers_units(problem, traits)
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        unit = element_unit(problem.dtype, problem.precision, traits)
-        return unit is not None and fills_fragments(problem, unit)
+        unit = units.element_unit(problem.dtype, problem.precision, traits)
+        return unit is not None and units.fills_fragments(problem, unit)
 
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
-        unit = required_unit(problem.precision, traits)
+        unit = units.required_unit(problem.precision, traits)
         packed = pack_operands(product, packed_forms(problem, config, unit), traits)
         return self.tile_schedule(product, config, traits, packed)
 
-    def traffic(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> Traffic:
+    def traffic(
+        self, problem: GemmProblem, config: MatrixConfig, run: family.Run
+    ) -> family.Traffic:
         """Sub-groups read their rows and columns of a slab, each element by one work-item."""
         size = stored_bytes(problem.dtype)
         local = (config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG) * size
@@ -125,10 +108,10 @@ class MatrixFamily(Family[MatrixConfig]):
     def work_at(self, config: MatrixConfig, costs: Costs) -> Work | None:
         """Sub-groups multiply slabs in local memory; what cannot be copied is packed first."""
         problem, traits = costs.problem, costs.traits
-        unit = element_unit(problem.dtype, problem.precision, traits)
+        unit = units.element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
             return None
-        items = sub_group_lanes(traits) * config.subgroups
+        items = units.sub_group_lanes(traits) * config.subgroups
         packed = packed_forms(problem, config, unit)
         along_k = packed_form(problem, unit).along_k
         loads = cache = 0.0
@@ -146,7 +129,7 @@ class MatrixFamily(Family[MatrixConfig]):
             loads += issue
             # What is loaded in several parts is in the first-level cache after the first one.
             cache += moved * width / vector
-        sums = config.MWG * config.NWG // (sub_group_lanes(traits) * config.tile_subgroups)
+        sums = config.MWG * config.NWG // (units.sub_group_lanes(traits) * config.tile_subgroups)
         registers = min(255, sums * math.ceil(costs.stored / 4) + _OTHER_REGISTERS)
         read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
         joined = 0.0
@@ -173,20 +156,22 @@ class MatrixFamily(Family[MatrixConfig]):
             packed_b=packing if "b" in packed else 0.0,
         )
 
-    def load_bytes(self, problem: GemmProblem, config: MatrixConfig, run: Run) -> dict[str, int]:
+    def load_bytes(
+        self, problem: GemmProblem, config: MatrixConfig, run: family.Run
+    ) -> dict[str, int]:
         return self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> str:
-        unit = element_unit(problem.dtype, problem.precision, traits)
+        unit = units.element_unit(problem.dtype, problem.precision, traits)
         return unit.text if unit else ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
         return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
 
-    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         """All parameters as they are; without values that the device cannot have."""
         through_registers = traits.vendor == "amd"
-        unit = matrix_unit(precision, traits) if precision else None
+        unit = units.matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
         in_vectors = stored_bytes(dtype) == VECTOR_BYTES
         return {
@@ -198,10 +183,10 @@ class MatrixFamily(Family[MatrixConfig]):
             "FILL": (0, 1, 2) if traits.fence_options is not None else (0,),
         }  # fmt: skip
 
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        items = sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
+    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+        items = units.sub_group_lanes(traits) * point["SUBGROUPS_M"] * point["SUBGROUPS_N"]
         sums = point["MWG"] * point["NWG"] / items
-        return dict(point) if is_worth_trying(dtype, traits, sums, items) else None
+        return dict(point) if family.is_worth_trying(dtype, traits, sums, items) else None
 
 
 def _stored(costs: Costs, out: MatrixLayout, config: MatrixConfig) -> float:

@@ -12,20 +12,8 @@ from ...device.traits import DeviceTraits
 from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
+from .. import family
 from ..cost import Coefficients, Costs, Work
-from ..family import (
-    MOST_SMALL,
-    Advice,
-    Axes,
-    CpuTiles,
-    Family,
-    Point,
-    Role,
-    Tile,
-    is_small_batch,
-    is_worth_trying,
-    point_table,
-)
 from .codegen import SmallConfig, SmallCpuConfig, SmallTiling, generate_small, generate_small_cpu
 
 Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
@@ -41,23 +29,21 @@ _MOST_WRITTEN = 1024
 _ITEMS_PER_CORE = 4
 
 
-class _SmallProducts(Family[Small]):
+class _SmallProducts(family.Family[Small]):
     """What both families share."""
 
-    role = Role.SMALL_BATCH
+    role = family.Role.SMALL_BATCH
 
     def refusal(self, config: Small, problem: GemmProblem, traits: DeviceTraits) -> str:
         if problem.batch is None:
             return "it computes batches, and this is a single product"
-        sizes = (problem.m, problem.n, problem.k)
-        if max(sizes) > MOST_SMALL:
-            return (
-                f"it takes products of at most {MOST_SMALL} rows, columns and depths, not {sizes}"
-            )
+        sizes, most = (problem.m, problem.n, problem.k), family.MOST_SMALL
+        if max(sizes) > most:
+            return f"it takes products of at most {most} rows, columns and depths, not {sizes}"
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        return is_small_batch(problem)
+        return family.is_small_batch(problem)
 
 
 class SmallFamily(_SmallProducts[SmallConfig]):
@@ -72,16 +58,16 @@ class SmallFamily(_SmallProducts[SmallConfig]):
             "MWI is {c.MWI}, NWI is {c.NWI}",
         ),
     )
-    advice = Advice("more independent work at a time: a larger tile of the work-item, KWI")
+    advice = family.Advice("more independent work at a time: a larger tile of the work-item, KWI")
 
-    points = point_table(
+    points = family.point_table(
         "MWI NWI WGS KWI",
         *((rows, columns, 128, 2) for rows, columns in ((1, 1), (2, 2), (4, 2), (4, 4), (8, 4))),
         (4, 4, 256, 4),
     )
 
-    def tile(self, config: SmallConfig) -> Tile:
-        return Tile(config.MWI, config.NWI)
+    def tile(self, config: SmallConfig) -> family.Tile:
+        return family.Tile(config.MWI, config.NWI)
 
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
         if stated := super().refusal(config, problem, traits):
@@ -117,18 +103,18 @@ class SmallFamily(_SmallProducts[SmallConfig]):
             store=costs.cache_byte * config.MWI * config.NWI * config.WGS * costs.result,
         )
 
-    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         return {
             "MWI": (1, 2, 4, 8, 16), "NWI": (1, 2, 4, 8, 16),
             "WGS": (32, 64, 128, 256, 512), "KWI": (1, 2, 4, 8),
         }  # fmt: skip
 
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         sums = point["MWI"] * point["NWI"]
-        return dict(point) if is_worth_trying(dtype, traits, sums, point["WGS"]) else None
+        return dict(point) if family.is_worth_trying(dtype, traits, sums, point["WGS"]) else None
 
 
-class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
+class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuConfig]):
     """On CPUs: a work-item computes one product after the other, unpacked."""
 
     config_class = SmallCpuConfig
@@ -158,15 +144,17 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
             types=("float16",),
         ),
     )
-    advice = Advice("the wake-up of cores weighs: more products at a time; else the tile (MR, NR)")
+    advice = family.Advice(
+        "the wake-up of cores weighs: more products at a time; else the tile (MR, NR)"
+    )
 
     coefficients = Coefficients(slab=1e-10, tile=1e-8, launch=5e-6)
-    points = point_table(
+    points = family.point_table(
         "MR VECTORS VW", (1, 1, 16), (4, 1, 8), (4, 1, 16), (4, 2, 16), (6, 2, 16), (8, 2, 16)
     )
 
-    def tile(self, config: SmallCpuConfig) -> Tile:
-        return Tile(config.MR, config.NR)
+    def tile(self, config: SmallCpuConfig) -> family.Tile:
+        return family.Tile(config.MR, config.NR)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         return super().runs(dtype, precision, traits) and not is_complex(dtype)
@@ -190,5 +178,5 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], CpuTiles[SmallCpuConfig]):
             store=costs.cache_byte * config.MR * config.NR * costs.result,
         )
 
-    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         return self.tile_axes(dtype, traits)

@@ -15,19 +15,8 @@ from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
+from .. import family
 from ..cost import SUB_GROUP, Costs, Work, tile_rounds
-from ..family import (
-    TILE_ADVICE,
-    Axes,
-    Family,
-    Point,
-    Role,
-    Run,
-    Tile,
-    Traffic,
-    is_worth_trying,
-    point_table,
-)
 from .codegen import (
     SlabCopy,
     SlabReader,
@@ -60,11 +49,11 @@ _LANES = 128
 _TABLE = "ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES FRAGMENTS RUN_K"
 
 
-class _TiledFamily(Family[Tiled]):
+class _TiledFamily(family.Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
     source = staticmethod(generate_xgemm)
-    advice = TILE_ADVICE
+    advice = family.TILE_ADVICE
     packs: ClassVar[bool] = False  # whether operands of any layout are brought to one first
 
     # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
@@ -75,7 +64,7 @@ class _TiledFamily(Family[Tiled]):
         for point in (
             *(
                 {"VWM": 4, "VWN": 4, **point}
-                for point in point_table(
+                for point in family.point_table(
                     f"STAGED STRIDED {_TABLE}",
                     (1, 1, 2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
                     (1, 1, 4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
@@ -92,7 +81,7 @@ class _TiledFamily(Family[Tiled]):
                     (1, 1, 8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
                 )
             ),
-            *point_table(
+            *family.point_table(
                 f"VWM VWN {_TABLE}",
                 (1, 1, 2, 1, 4, 32, 16, 8, 1, 1, 3, 1, 8),
                 (2, 1, 8, 4, 4, 32, 16, 8, 1, 1, 2, 1, 8),
@@ -101,14 +90,14 @@ class _TiledFamily(Family[Tiled]):
         for fill in (0, 2)
     )
 
-    def tile(self, config: Tiled) -> Tile:
+    def tile(self, config: Tiled) -> family.Tile:
         tiles = config.tiles
-        return Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
+        return family.Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
         return local_bytes(config.tiles, dtype)
 
-    def traffic(self, problem: GemmProblem, config: Tiled, run: Run) -> Traffic:
+    def traffic(self, problem: GemmProblem, config: Tiled, run: family.Run) -> family.Traffic:
         """Work-items read fragments of slabs in local memory."""
         local = _local_reads(config.tiles, STAGED_BYTES[problem.dtype], run.sub_group)
         size = stored_bytes(problem.dtype)
@@ -167,7 +156,7 @@ class _TiledFamily(Family[Tiled]):
             packed_b=packing,
         )
 
-    def load_bytes(self, problem: GemmProblem, config: Tiled, run: Run) -> dict[str, int]:
+    def load_bytes(self, problem: GemmProblem, config: Tiled, run: family.Run) -> dict[str, int]:
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
         tiles = config.tiles
         stored = stored_bytes(problem.dtype)
@@ -186,7 +175,7 @@ class _TiledFamily(Family[Tiled]):
                 found[f"{name.upper()} from global memory"] = width * stored
         return found
 
-    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
+    def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         """The tile of a work-item and the shape of the group; who copies what is derived."""
         size = stored_bytes(dtype)
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
@@ -237,7 +226,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
     """The indirect path: operands packed k-major and padded to whole tiles."""
 
     config_class = XgemmConfig
-    role = Role.LARGE
+    role = family.Role.LARGE
     packs = True
     constraints = INDIRECT_CONSTRAINTS
 
@@ -287,7 +276,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             )
         return "its padding is not that of the tiles"
 
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
@@ -308,7 +297,7 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         packed = pack_operands(product, {}, traits)
         return self.tile_schedule(product, config, traits, packed)
 
-    def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         tiling = _tiling(point, dtype, traits)
         if tiling is None:
             return None
@@ -333,13 +322,13 @@ def needs_packing(name: OperandName, problem: GemmProblem, config: XgemmConfig) 
     return not (fits and layout.alignment >= width and not layout.conjugate)
 
 
-def _tiling(point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+def _tiling(point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
     """The parameters of the tiling; None where none are worth trying."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
     mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
     vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
     items, sums = mdimc * ndimc * point.get("SLICES", 1), point["ITEM_M"] * point["ITEM_N"]
-    if max(mwg, nwg) > _LARGEST_TILE or not is_worth_trying(dtype, traits, sums, items):
+    if max(mwg, nwg) > _LARGEST_TILE or not family.is_worth_trying(dtype, traits, sums, items):
         return None
     copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
     copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])

@@ -24,16 +24,8 @@ from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from ..cost import Costs, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
-from .codegen import (
-    WgmmaConfig,
-    boxed_forms,
-    generate_wgmma,
-    local_bytes,
-    map_count,
-    registers,
-    slab_count,
-    work_items,
-)
+from . import codegen
+from .codegen import WgmmaConfig
 from .unit import FRAGMENT_ROWS, MAP_WORDS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
@@ -61,13 +53,13 @@ def sums(config: WgmmaConfig) -> int:
 
 def most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    _, multiplying = registers(config) or (0, MOST_REGISTERS)
+    _, multiplying = codegen.registers(config) or (0, MOST_REGISTERS)
     return multiplying - _OTHER_REGISTERS
 
 
 def initial_registers(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
-    return ALL_REGISTERS // work_items(config)
+    return ALL_REGISTERS // codegen.work_items(config)
 
 
 class WgmmaFamily(Family[WgmmaConfig]):
@@ -78,7 +70,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
     unit_ceiling = "wgmma"
     may_be_refused = True
     is_persistent = True
-    source = staticmethod(generate_wgmma)
+    source = staticmethod(codegen.generate_wgmma)
     constraints = (
         FENCED_FILL,
         Constraint(
@@ -113,9 +105,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
                 f"room for {initial_registers(c)}"
             ),
         ),
-        within_work_group(lambda c, traits: work_items(c)),
+        within_work_group(lambda c, traits: codegen.work_items(c)),
         within_local_memory(
-            "slabs and collected results", lambda c, dtype, traits: local_bytes(c, _RESULT_BYTES)
+            "slabs and collected results",
+            lambda c, dtype, traits: codegen.local_bytes(c, _RESULT_BYTES),
         ),
         Constraint(
             "the device must have warpgroup units",
@@ -146,7 +139,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL)
 
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
-        return local_bytes(config, _RESULT_BYTES)
+        return codegen.local_bytes(config, _RESULT_BYTES)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         has_unit = wgmma_unit(precision, traits) is not None
@@ -173,14 +166,14 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if problem.k == 0:
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
-        forms = boxed_forms(problem, unit)
+        forms = codegen.boxed_forms(problem, unit)
         packed = pack_operands(product, forms, traits)
-        slabs = slab_count(problem, unit)
+        slabs = codegen.slab_count(problem, unit)
         schedule = self.tile_schedule(product, config, traits, packed, slabs)
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
-        maps = groups * map_count(config, batched=problem.batch is not None) * MAP_WORDS * 8
+        maps = groups * codegen.map_count(config, batched=problem.batch is not None) * MAP_WORDS * 8
         return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
     def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
@@ -197,7 +190,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         problem, precision = costs.problem, costs.problem.precision
         unit = required_wgmma_unit(precision, costs.traits)
         swapped = _is_exchanged(problem)
-        packed = boxed_forms(problem.transposed if swapped else problem, unit)
+        packed = codegen.boxed_forms(problem.transposed if swapped else problem, unit)
         depth = ROW_BYTES // unit.element_bytes
         stored = unit.element_bytes * parts_of(precision.terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
