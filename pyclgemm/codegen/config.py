@@ -57,13 +57,12 @@ class Constraint:
     values: str | Callable[[Any, str, Any], str]
     on_device: bool = False  # whether it is about a device, and asked with one alone
     types: tuple[str, ...] = ()  # the element types that it is about; all if empty
-    subject: Callable[[Any], Any] = lambda config: config  # what it asks of a configuration
 
     def violation(self, config: Config, dtype: str, traits: DeviceTraits | None) -> str:
         """The rule and the values that break it; empty if it holds."""
         if (self.on_device and traits is None) or (self.types and dtype not in self.types):
             return ""
-        c = self.subject(config)
+        c = getattr(config, "tiles", config)  # in the direct family parameters have other names
         if self.holds(c, dtype, traits):
             return ""
         if callable(self.values):

@@ -305,12 +305,12 @@ class Family(ABC, Generic[C]):
     def slab_load_bytes(self, problem: GemmProblem, run: Run) -> dict[str, int]:
         """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
         size = stored_bytes(problem.dtype)
-        found = {}
-        for name in OPERANDS:
-            alignment = problem.operand(name).alignment
-            aligned = VECTOR_BYTES if name in run.packed else alignment * size
-            found[f"{name.upper()} from global memory"] = min(VECTOR_BYTES, aligned)
-        return found
+        alignments = {name: problem.operand(name).alignment * size for name in OPERANDS}
+        alignments |= dict.fromkeys(run.packed, VECTOR_BYTES)
+        return {
+            f"{name.upper()} from global memory": min(VECTOR_BYTES, aligned)
+            for name, aligned in alignments.items()
+        }
 
     def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str:
         """The matrix unit's instruction and fragment; empty where no unit multiplies."""
@@ -343,36 +343,26 @@ class Family(ABC, Generic[C]):
         axes = self.axes(dtype, traits, precision)
         if not all(axes.values()):
             return ()
-        found: dict[C, None] = {}
-        for point in self.points:
-            values = {
-                name: max((one for one in axis if one <= point.get(name, axis[0])), default=axis[0])
-                for name, axis in axes.items()
-            }
-            config = self._fitting(values, axes, dtype, traits)
-            if config is not None:
-                found[config] = None
-        return tuple(found)
+        found = (self._fitting(point, axes, dtype, traits) for point in self.points)
+        return tuple(dict.fromkeys(config for config in found if config))
 
-    def _fitting(
-        self, values: dict[str, int], axes: Axes, dtype: str, traits: DeviceTraits
-    ) -> C | None:
+    def _fitting(self, point: Point, axes: Axes, dtype: str, traits: DeviceTraits) -> C | None:
         """The configuration at a point, or at one that takes less local memory."""
+        values = {
+            name: max((one for one in axis if one <= point.get(name, axis[0])), default=axis[0])
+            for name, axis in axes.items()
+        }
         while True:
             parameters = self.at(values, dtype, traits)
             if parameters is not None:
                 config = cast(C, self.config_class(**parameters))
                 if not broken_constraints(self, config, dtype, traits):
                     return config
-            smaller = (
-                (name, max((one for one in axes[name] if one < values[name]), default=0))
-                for name in ("STAGES", "KWG")
-                if name in axes and values[name] > _LEAST[name]
-            )
-            name, value = next(smaller, ("", 0))
-            if not value:
+            name = next((one for one in _LEAST if values.get(one, 0) > _LEAST[one]), "")
+            lower = [value for value in axes.get(name, ()) if value < values[name]]
+            if not lower:
                 return None
-            values = values | {name: value}
+            values[name] = max(lower)
 
     def coordinates(self, config: C) -> dict[str, int]:
         """The coordinates of a configuration, as far as they can be told."""

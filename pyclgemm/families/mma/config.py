@@ -55,8 +55,7 @@ class MatrixConfig(Config):
         registers, by vectors as wide as they allow or element by element; 0 has them packed first.
         What is split into terms, or rounded to bfloat16, is packed in any case.
     FILL : int
-        As for `XgemmConfig`: 0 gives every tile to one work-group, else `FILL` work-groups per
-        compute unit divide the slabs of all tiles.
+        As for `XgemmConfig`.
     """
 
     MWG: Annotated[int, up_to(512)]

@@ -157,29 +157,16 @@ class XgemmConfig(Config):
 class XgemmDirectConfig(Config):
     """The direct path: operands read where they lie, in any layout, with bounds checks.
 
+    Other parameters are as those of `XgemmConfig` with such names.
+
     Attributes
     ----------
-    WGD : int
-        Rows of the tile of a work-group.
-    NWGD : int
-        Columns of it; 0 means `WGD`, as CLBlast's tiles are square.
-    KWGD : int
-        Slab of k that is staged at a time; 0 means `WGD`, to which CLBlast fixes it.
-    MDIMCD, NDIMCD : int
-        Work-items of a group along rows and columns of the tile.
+    WGD, NWGD, KWGD : int
+        Tile of a work-group: rows, columns, and the slab of k that is staged at a time. 0 stands
+        for `WGD`: CLBlast's tiles are square, and their slabs as deep.
     MDIMAD, NDIMBD : int
         Work-items along the unit-stride index while a slab of A, or of B, is copied
         whose unit-stride index is m, or n. Along k it follows from the slab's depth.
-    KWID : int
-        Unrolling of the loop over a slab.
-    VWMD, VWND : int
-        Vector width, in elements, along m and along n.
-    PADA, PADB : int
-        Elements added to a row of the staged slab, against local-memory bank conflicts.
-    STAGES, ASYNC, LANES_M, LANES_N, GROUP_M, FILL, SWIZZLE, FRAGMENTS, SLICES : int
-        As for `XgemmConfig`.
-    REGISTERS, SHUFFLE, SERPENTINE : int
-        As for `XgemmConfig`.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
         index, if the slab divides so. Long runs use whole cache lines, short ones leave

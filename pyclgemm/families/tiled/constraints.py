@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from ...codegen.config import (
@@ -74,9 +73,20 @@ def _sub_groups(config: XgemmConfig, dtype: str, traits: Any) -> str:
     return f"{config.LANES_M} * {config.LANES_N}, the device has them in sub-groups of {sizes}"
 
 
-# All are conditions on the tiling that both families share.
+_ALONG_K = Constraint(
+    "a slab whose unit-stride index is k must divide among the work-items",
+    lambda c, dtype, traits: _divides_along_k(c),
+    "{c.MWG} x {c.KWG} and {c.NWG} x {c.KWG} elements, {c.work_items} work-items",
+)
 
-_FIRST = (
+_PACKED_PADDING = Constraint(
+    "padding must keep the vectors of a packed operand aligned",
+    lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
+    "PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
+)
+
+# Conditions on the tiling that both families share, in the order in which broken ones are reported.
+_CONSTRAINTS = (
     at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MWI * c.NWI),
     at_most(
         "the multiply-adds of a work-item that are unrolled",
@@ -168,27 +178,13 @@ _FIRST = (
         "{c.KWG} x {c.NWG} elements, {c.work_items} work-items, {c.NDIMB} of them along n, "
         "vectors of {c.VWN}",
     ),
-)
-
-_ALONG_K = Constraint(
-    "a slab whose unit-stride index is k must divide among the work-items",
-    lambda c, dtype, traits: _divides_along_k(c),
-    "{c.MWG} x {c.KWG} and {c.NWG} x {c.KWG} elements, {c.work_items} work-items",
-)
-
-_PADDING = Constraint(
-    "padding must keep the vectors of a staged slab aligned",
-    lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
-    "PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}",
-)
-
-_PACKED_PADDING = Constraint(
-    "padding must keep the vectors of a packed operand aligned",
-    lambda c, dtype, traits: c.PADLD % c.VWM == 0 and c.PADLD % c.VWN == 0,
-    "PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
-)
-
-_LAST = (
+    _ALONG_K,
+    Constraint(
+        "padding must keep the vectors of a staged slab aligned",
+        lambda c, dtype, traits: c.PADA % c.VWM == 0 and c.PADB % c.VWN == 0,
+        "PADA {c.PADA} with vectors of {c.VWM}, PADB {c.PADB} with vectors of {c.VWN}",
+    ),
+    _PACKED_PADDING,
     Constraint(
         "the work-items must divide into runs of LANES_M * LANES_N",
         lambda c, dtype, traits: c.MDIMC % c.LANES_M == 0 and c.NDIMC % c.LANES_N == 0,
@@ -224,12 +220,5 @@ _LAST = (
     within_local_memory("the staged slabs", lambda c, dtype, traits: local_bytes(c, dtype)),
 )
 
-
-def _on_tiles(constraint: Constraint) -> Constraint:
-    """A constraint of the direct family, whose tiling has other names."""
-    return replace(constraint, subject=lambda config: config.tiles)
-
-
-#: In the order in which broken ones are reported.
-INDIRECT_CONSTRAINTS = (*_FIRST, _PADDING, _PACKED_PADDING, *_LAST)
-DIRECT_CONSTRAINTS = tuple(map(_on_tiles, (*_FIRST, _ALONG_K, _PADDING, *_LAST)))
+INDIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _ALONG_K)
+DIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _PACKED_PADDING)

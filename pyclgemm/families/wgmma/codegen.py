@@ -54,8 +54,7 @@ class WgmmaConfig(Config):
         "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
         theoretical peak performance", IJHPCA 36(4), 2022).
     FILL : int
-        As for `XgemmConfig`: 0 gives every tile to one work-group, else `FILL` work-groups per
-        compute unit divide the slabs of all tiles.
+        As for `XgemmConfig`.
     TMA : int
         1 lets NVIDIA's bulk copies move slabs and results, by tensor maps that each work-group
         writes first; 0 leaves slabs to the lanes of the warpgroup that copies, by ``cp.async`` of
