@@ -17,19 +17,11 @@ from ..device.discovery import default_device
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..problem.problem import Epilogue
-from ..problem.product import common_count
-from ..runtime.arrays import (
-    ArraySequence,
-    MatrixSequence,
-    at,
-    check_apart,
-    check_members_apart,
-    checked_sequence,
-    launches_of,
-)
+from ..runtime import arrays
+from ..runtime.arrays import ArraySequence, MatrixSequence
 from ..runtime.memory import new_array, through_device
 from .gemm import gemm, prepare, run, run_on_device
-from .prepare import Call, check_count, result_shape
+from .prepare import NO_EPILOGUE, Call, check_count, common_count, result_shape
 
 _SEQUENCES = frozenset((list, tuple))
 
@@ -99,12 +91,12 @@ def gemm_batched(
     given_out = out
     if not _SEQUENCES.isdisjoint(map(type, (a, b, c, out))):
         a, b, c, out = (
-            checked_sequence(name, one) if type(one) in _SEQUENCES else one
+            arrays.checked_sequence(name, one) if type(one) in _SEQUENCES else one
             for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
         )
     call = Call(
-        a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
-        wait_for, batched=True,
+        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
+        allocator, wait_for, batched=True,
     )  # fmt: skip
     result, event = run(queue, call, _run_batch)
     if out is not given_out:  # a sequence
@@ -120,25 +112,25 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
     a, b, c, out = call.a, call.b, call.c, call.out
     if ArraySequence not in (a.__class__, b.__class__, c.__class__, out.__class__):
         return run_on_device(queue, call)
-    count = common_count({"a": _count(a), "b": _count(b)})
+    count = common_count(a, b)
     for name, operand, wanted in (("c", c, (1, count)), ("out", out, (count,))):
         if operand is not None:
-            check_count(name, operand, _count(operand), wanted)
+            check_count(name, operand, wanted)
     if isinstance(out, ArraySequence):
-        check_members_apart("out", out)
-    parts = launches_of((a, b, c, out), count)
+        arrays.check_members_apart(out)
+    parts = arrays.launches_of((a, b, c, out), count)
     if len(parts) == 1:
         ((a, b, c, out), _) = parts[0]
         return run_on_device(queue, replace(call, a=a, b=b, c=c, out=out))
-    result = out
     if out is None:
-        result = _new_result(queue, call, count)
+        dtype = result_dtype(a.dtype.name, c=c, bias=call.epilogue.bias)
+        out = new_array(queue, "out", result_shape(call), np.dtype(dtype), call.allocator)
     else:  # a launch checks its own arrays
         for name, operand in (("a", a), ("b", b), ("c", c)):
             if operand is not None:
-                check_apart(name, operand, out)
+                arrays.check_apart(name, operand, out)
     calls = [
-        replace(call, a=a, b=b, c=c, out=at(result, numbers)) for (a, b, c, _), numbers in parts
+        replace(call, a=a, b=b, c=c, out=arrays.at(out, numbers)) for (a, b, c, _), numbers in parts
     ]
     # All are built first: an error leaves the result as it was.
     for one in calls:
@@ -148,18 +140,7 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
     event = events[-1]
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
         event = cl.enqueue_marker(queue, wait_for=events)
-    return result, event
-
-
-def _count(operand: Any) -> int:
-    return operand.shape[0] if len(operand.shape) == 3 else 1
-
-
-def _new_result(queue: cl.CommandQueue, call: Call, count: int) -> Any:
-    """One array for the results of several launches."""
-    dtype = result_dtype(call.a.dtype.name, c=call.c, bias=call.bias)
-    shape = (count, *result_shape(call)[1:])
-    return new_array(queue, "out", shape, np.dtype(dtype), call.allocator)
+    return out, event
 
 
 def matmul(
@@ -201,19 +182,8 @@ def matmul(
     """
     queue = queue or _queue_of(a, b, out)
 
-    def multiply(a: Any, b: Any, out: Any) -> tuple[Any, None]:
-        shape = _result_shape(tuple(a.shape), tuple(b.shape))
-        if out is not None and tuple(out.shape) != shape:
-            raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {shape}")
-        dtype = np.dtype(result_dtype(a.dtype.name, out=out))
-        if out is None:
-            out = new_array(queue, "out", shape, dtype)
-        _multiply(queue, a, b, out, precision, wait_for)
-        return out, None
-
-    both_on_host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    operands = {"a": a, "b": b}
-    return through_device(queue, operands, out, multiply, makes_host_array=both_on_host)[0]
+    multiply = functools.partial(_multiply, queue, precision, wait_for)
+    return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
 
 
 def _queue_of(*arrays: Any) -> cl.CommandQueue:
@@ -232,14 +202,40 @@ def _default() -> tuple[cl.CommandQueue, cl.Context]:
     return cl.CommandQueue(context), context
 
 
-def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the product by numpy.matmul's rules."""
+def _multiply(
+    queue: cl.CommandQueue, precision: str | None, wait_for: Any, a: Any, b: Any, out: Any
+) -> tuple[Any, None]:
+    """Run one `gemm`, or one batch of all matrices of the stack; gives the result."""
+    stack, matrix = _result_shapes(tuple(a.shape), tuple(b.shape))
+    if out is None:
+        dtype = np.dtype(result_dtype(a.dtype.name))
+        out = new_array(queue, "out", stack + matrix, dtype)
+    elif tuple(out.shape) != stack + matrix:
+        raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {stack + matrix}")
+    if a.dtype != b.dtype:
+        raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
+    result = out
+    if len(matrix) < 2:
+        row, column = (np.newaxis if len(one.shape) == 1 else slice(None) for one in (a, b))
+        out = out[(slice(None),) * len(stack) + (row, column)]
+        a = a if row else a[np.newaxis, :]
+        b = b if column else b[:, np.newaxis]
+    if not stack:
+        gemm(queue, a, b, out=out, precision=precision, wait_for=wait_for)
+    elif 0 not in stack:
+        a, b, out = (_as_batch(array, stack) for array in (a, b, out))
+        gemm_batched(queue, a, b, out=out, precision=precision, wait_for=wait_for)
+    return result, None
+
+
+def _result_shapes(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The stack of the product by numpy.matmul's rules, and what each of it is."""
     for name, shape in (("a", a), ("b", b)):
         if not shape:
             raise ShapeError(f"{name} is a scalar; matmul takes vectors and matrices")
-    rows = a[-2:-1]
-    columns = b[-1:] if len(b) > 1 else ()
-    depth_of_b = b[-2] if len(b) > 1 else b[0]
+    depth_of_b = b[-2:][0]
     if a[-1] != depth_of_b:
         raise ShapeError(
             f"a is {a} and b is {b}: a's columns ({a[-1]}) must equal b's rows ({depth_of_b})"
@@ -250,32 +246,7 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         raise ShapeError(
             f"a is {a} and b is {b}: the leading dimensions {a[:-2]} and {b[:-2]} do not broadcast"
         ) from None
-    return (*stack, *rows, *columns)
-
-
-def _multiply(
-    queue: cl.CommandQueue, a: Any, b: Any, out: Any, precision: str | None, wait_for: Any
-) -> None:
-    """Run one `gemm`, or one batch of all matrices of the stack."""
-    if a.dtype != b.dtype:
-        raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
-    as_row, as_column = len(a.shape) == 1, len(b.shape) == 1
-    if as_row:
-        a, out = a[np.newaxis, :], _with_axis(out, -1 if as_column else -2)
-    if as_column:
-        b, out = b[:, np.newaxis], _with_axis(out, -1)
-    stack = out.shape[:-2]
-    if not stack:
-        gemm(queue, a, b, out=out, precision=precision, wait_for=wait_for)
-    elif 0 not in stack:
-        a, b, out = (_as_batch(array, stack) for array in (a, b, out))
-        gemm_batched(queue, a, b, out=out, precision=precision, wait_for=wait_for)
-
-
-def _with_axis(array: Any, axis: int) -> Any:
-    """A view with a new axis of length 1 at `axis`, counted in the result from the end."""
-    position = len(array.shape) + 1 + axis
-    return array[(slice(None),) * position + (np.newaxis,)]
+    return stack, a[-2:-1] + b[-2:][1:]
 
 
 def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:

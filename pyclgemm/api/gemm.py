@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..problem.problem import Epilogue
-from ..runtime.arrays import ArraySequence
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, new_array, through_device
 from ..runtime.queue_state import queue_state
 from .autotune import autotune, is_asked_for
-from .prepare import Call, build_sequence, choose, describe_product, result_shape
+from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
 
 
 def gemm(
@@ -112,8 +110,8 @@ def gemm(
            [14., 50.]], dtype=float32)
     """
     call = Call(
-        a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
-        wait_for,
+        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
+        allocator, wait_for,
     )  # fmt: skip
     out, event = run(queue, call)
     return (out, event) if return_event else out
@@ -134,13 +132,10 @@ class Prepared(NamedTuple):
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
     """Find the launches for calls like this one, once `Call.check` has run, or build them."""
-    key = call.key()
-    prepared: Prepared | None = queue_state(queue).prepared.get(key)
-    return prepared or _prepare_new(queue, call, key)
-
-
-def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Prepared:
-    """Build the launches, and keep them under a key."""
+    key, kept = call.key(), queue_state(queue).prepared
+    prepared: Prepared | None = kept.get(key)
+    if prepared is not None:
+        return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
     is_tuned = call.config is None and is_asked_for()
@@ -154,7 +149,7 @@ def _prepare_new(queue: cl.CommandQueue, call: Call, key: tuple[Any, ...]) -> Pr
     else:
         sequence = build_sequence(queue, *choose(queue, product, call.config))
     prepared = Prepared(sequence, shape, dtype, call.config is None and not is_tuned)
-    queue_state(queue).prepared.keep(key, prepared)
+    kept.keep(key, prepared)
     return prepared
 
 
@@ -172,21 +167,11 @@ def run(
     queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
 ) -> tuple[Any, cl.Event | None]:
     """Run a product by `launch`, on copies of the arrays that are on the host."""
-    a, b, c, out = call.a, call.b, call.c, call.out
-    bias = None if call.epilogue is None else call.epilogue.bias
+    a, b, c, out, bias = call.a, call.b, call.c, call.out, call.epilogue.bias
     if {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__} <= DEVICE_TYPES:
         return launch(queue, call)
-    return _run_copies(queue, call, launch)
-
-
-def _run_copies(queue: cl.CommandQueue, call: Call, launch: Runner) -> tuple[Any, cl.Event | None]:
-    """Run it on copies of the arrays that are on the host; there need not be any."""
-    a, b, c = call.a, call.b, call.c
+    operands = {"bias": bias, "a": a, "b": b, "c": c}
     return through_device(
-        queue, {"bias": call.bias, "a": a, "b": b, "c": c}, call.out,
-        lambda **arrays: launch(queue, call.with_arrays(**arrays)),
-        makes_host_array=not any(
-            isinstance(array, (cl_array.Array, ArraySequence)) for array in (a, b, c)
-        ),
-        allocator=call.allocator,
+        queue, operands, out, lambda **arrays: launch(queue, call.with_arrays(**arrays)),
+        call.allocator,
     )  # fmt: skip

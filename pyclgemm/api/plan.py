@@ -16,10 +16,11 @@ from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.problem import Epilogue
 from ..problem.product import Product
-from ..runtime.memory import new_array, new_buffer
+from ..runtime.arrays import View, byte_range
+from ..runtime.memory import new_array, new_buffer, to_device
 from ..selection.select import Choice
 from .autotune import SECONDS, TOP, autotune
-from .prepare import Call, build_sequence, choose, describe_product, result_shape
+from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
 
 
 @dataclass(frozen=True)
@@ -30,19 +31,21 @@ class ArraySignature:
     strides: tuple[int, ...]  # in bytes
     dtype: Any
     offset_step: int  # the offset, in bytes, must be a multiple of it
+    lent: weakref.ref[Any]  # the array itself: a plan does not keep its memory
 
     @classmethod
     def of(cls, array: Any, alignment: int) -> ArraySignature:
         """That of arrays like this one, whose offset is a multiple of `alignment` elements."""
-        return cls(array.shape, array.strides, array.dtype, alignment * array.dtype.itemsize)
+        step = alignment * array.dtype.itemsize
+        return cls(array.shape, array.strides, array.dtype, step, weakref.ref(array))
 
-    def new(self, queue: cl.CommandQueue, name: str) -> Any:
-        """An array of random numbers that agrees with it."""
-        reach = [(size - 1) * step for size, step in zip(self.shape, self.strides, strict=True)]
-        low = sum(min(0, step) for step in reach)
-        size = sum(abs(step) for step in reach) + self.dtype.itemsize
-        content = np.random.default_rng(0).integers(-3, 4, size // self.dtype.itemsize)
-        buffer = new_buffer(queue.context, name, size, content.astype(self.dtype))
+    def array(self, queue: cl.CommandQueue, name: str) -> Any:
+        """The array itself, or if it is gone one of random numbers that agrees with it."""
+        if (array := self.lent()) is not None:
+            return array
+        low, high = byte_range(View(self.shape, self.strides, self.dtype, 0))
+        content = np.random.default_rng(0).integers(-3, 4, (high - low) // self.dtype.itemsize)
+        buffer = new_buffer(queue.context, name, high - low, content.astype(self.dtype))
         return cl_array.Array(
             queue, self.shape, self.dtype, data=buffer, offset=-low, strides=self.strides
         )
@@ -95,13 +98,13 @@ class GemmPlan:
         self.product = product
         self.queue = queue
         self._takes_c = call.c is not None
-        self._bias = call.bias
+        self._bias = call.epilogue.bias
         self._scalars = (call.alpha, call.beta)
         problem = product.problem
+        result_dtype = np.dtype(problem.result_dtype)
         self._new_result = functools.partial(
-            new_array, queue, "out", result_shape(call), np.dtype(problem.result_dtype),
-            call.allocator,
-        )  # fmt: skip
+            new_array, queue, "out", result_shape(call), result_dtype, call.allocator
+        )
         of_a, of_b = (problem.b, problem.a) if product.swapped else (problem.a, problem.b)
         layouts = {"a": of_a, "b": of_b, "out": problem.out, "c": problem.c}
         lent = {"a": call.a, "b": call.b, "out": call.out, "c": call.c}
@@ -112,8 +115,6 @@ class GemmPlan:
             for name, layout in layouts.items()
             if layout is not None
         }
-        # A plan does not keep the memory of arrays that lent it their layout.
-        self._arrays = {name: weakref.ref(lent[name]) for name in self._signatures}
         self._sequence = build_sequence(queue, product, choice)
 
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
@@ -151,23 +152,15 @@ class GemmPlan:
         >>> plan.autotune(top=2, seconds=0.1, save=False).seconds > 0
         True
         """
-        arrays = [self._lent(name) for name in ("a", "b", "out", "c") if name in self._signatures]
+        if self.product.problem.packed and self._signatures["b"].lent() is None:
+            raise ArgumentError("b was packed, and that PackedMatrix is gone; keep it to autotune")
+        arrays = [one.array(self.queue, name) for name, one in self._signatures.items()]
         if self._bias is not None:
             arrays.append(self._bias)
-        tuned = autotune(
+        self.choice, self._sequence = autotune(
             self.queue, self.product, arrays, self._scalars, top=top, seconds=seconds, save=save
         )
-        self.choice, self._sequence = tuned
         return self.choice
-
-    def _lent(self, name: str) -> Any:
-        """The array that the plan was made for, or one like it."""
-        array = self._arrays[name]()
-        if array is not None:
-            return array
-        if name == "b" and self.product.problem.packed:
-            raise ArgumentError("b was packed, and that PackedMatrix is gone; keep it to autotune")
-        return self._signatures[name].new(self.queue, name)
 
     def __call__(
         self,
@@ -259,11 +252,11 @@ def plan(
     array([[4., 4.],
            [4., 4.]], dtype=float32)
     """
-    call = _as_described(
-        queue,
-        Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator),
-    )
-    return GemmPlan(queue, call, *choose(queue, describe_product(call), config))
+    call = Call(
+        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
+        allocator,
+    )  # fmt: skip
+    return GemmPlan(queue, *_chosen(queue, call))
 
 
 def explain(
@@ -298,14 +291,17 @@ def explain(
     >>> explain(queue, a, a).path in ("direct", "indirect", "cpu")
     True
     """
-    call = Call(a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision)
-    return choose(queue, describe_product(_as_described(queue, call)), config)[1]
+    call = Call(
+        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config
+    )
+    return _chosen(queue, call)[2]
 
 
-def _as_described(queue: cl.CommandQueue, call: Call) -> Call:
-    """The call with all arrays on the device, checked; a batch if any has three dimensions."""
-    call = call.on_device(queue)
+def _chosen(queue: cl.CommandQueue, call: Call) -> tuple[Call, Product, Choice]:
+    """Choose the kernel of a call, which comes back with all its arrays on the device."""
+    given = {"bias": call.epilogue.bias, "a": call.a, "b": call.b, "c": call.c, "out": call.out}
+    arrays = {name: to_device(queue, name, array) for name, array in given.items()}
+    batched = any(len(array.shape) > 2 for array in arrays.values() if array is not None)
+    call = replace(call.with_arrays(**arrays), batched=batched)
     call.check()
-    arrays = (call.a, call.b, call.c, call.out)
-    batched = any(len(array.shape) > 2 for array in arrays if array is not None)
-    return replace(call, batched=batched)
+    return call, *choose(queue, describe_product(call), call.config)

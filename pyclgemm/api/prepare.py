@@ -14,27 +14,20 @@ from ..codegen.matrix_units import matrix_unit, required_unit
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..families.registry import as_config, make_schedule, oriented
-from ..problem.matrix import (
-    Matrix,
-    Transposition,
-    check_product_shapes,
-    check_result_shape,
-    check_scalar,
-    check_writable,
-    matrix_of,
-    parse_transposition,
-    result_dtype,
-)
+from ..problem.matrix import Matrix, check_scalar, check_writable, parse_transposition, result_dtype
 from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from ..problem.problem import Epilogue
-from ..problem.product import Product, common_count, folded, make_product
-from ..runtime.arrays import MatrixSequence, PackedMatrix, check_stack_writable, stack_of
+from ..problem.product import Product, folded, make_product
+from ..runtime.arrays import MatrixSequence, PackedMatrix, count_of, operand_matrix
 from ..runtime.launcher import LaunchSequence, Operand
-from ..runtime.memory import check_queue, to_device
+from ..runtime.memory import check_queue
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice, select
+
+#: That of a call that names none.
+NO_EPILOGUE = Epilogue()
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +38,7 @@ class Call:
     b: Any
     c: Any = None
     out: Any = None
-    epilogue: Epilogue | None = None
+    epilogue: Epilogue = NO_EPILOGUE
     alpha: Any = 1.0
     beta: Any = None
     trans_a: Any = False
@@ -55,11 +48,6 @@ class Call:
     allocator: Any = None
     wait_for: Sequence[cl.Event] | None = None
     batched: bool = False  # whether operands may be stacks or sequences of matrices
-
-    @property
-    def bias(self) -> Any:
-        """The bias, if there is one."""
-        return None if self.epilogue is None else self.epilogue.bias
 
     @property
     def reads_c(self) -> bool:
@@ -84,40 +72,26 @@ class Call:
 
     def key(self) -> tuple[Any, ...]:
         """All that the kernels depend on, and what is set once on them, once `check` has run."""
-        c, out, epilogue = self.c, self.out, self.epilogue
+        c, out, bias = self.c, self.out, self.epilogue.bias
         return (
             self.batched, facts_of(self.a), facts_of(self.b), None if c is None else facts_of(c),
             self.beta != 0, None if out is None else facts_of(out),
-            None if epilogue is None else (_bias_facts(epilogue.bias), epilogue.activation),
-            self.trans_a, self.trans_b, self.alpha == 0, self.precision, self.config,
+            None if bias is None else facts_of(bias), self.epilogue.activation, self.trans_a,
+            self.trans_b, self.alpha == 0, self.precision, self.config,
         )  # fmt: skip
-
-    def on_device(self, queue: cl.CommandQueue) -> Call:
-        """The same with copies of what is on the host; `out` lends only its layout."""
-        names = ("bias", "a", "b", "c", "out")
-        return self.with_arrays(
-            **{name: to_device(queue, name, getattr(self, name)) for name in names}
-        )
 
     def arrays(self, out: Any) -> list[Any]:
         """The arrays that the launches take, in their order, once `check` has run."""
         arrays = [self.a, self.b, out]
         if self.c is not None and self.beta != 0:
             arrays.append(self.c)
-        if self.epilogue is not None and self.epilogue.bias is not None:
+        if self.epilogue.bias is not None:
             arrays.append(self.epilogue.bias)
         return arrays
 
     def with_arrays(self, bias: Any, **arrays: Any) -> Call:
         """The same with other arrays."""
-        epilogue = self.epilogue
-        if epilogue is not None:
-            epilogue = Epilogue(bias, epilogue.activation)
-        return replace(self, epilogue=epilogue, **arrays)
-
-
-def _bias_facts(bias: Any) -> tuple[Any, ...] | None:
-    return None if bias is None else facts_of(bias)
+        return replace(self, epilogue=Epilogue(bias, self.epilogue.activation), **arrays)
 
 
 def facts_of(array: Any) -> Any:
@@ -137,50 +111,52 @@ def describe_product(call: Call) -> Product:
     the result is yet to be allocated, in C order. Where alpha is zero, as in BLAS, A and B are not
     read.
     """
-    a, b, c, out, bias = call.a, call.b, call.c, call.out, call.bias
+    a, b, c, out, bias = call.a, call.b, call.c, call.out, call.epilogue.bias
 
-    def described(name: str, array: Any, letter: Transposition = "N") -> tuple[Matrix, int]:
-        matrix, count = stack_of(name, array) if call.batched else (matrix_of(name, array), 1)
-        return matrix.operated(letter, is_complex=is_complex(array.dtype.name)), count
+    def described(name: str, array: Any, transposition: Any = False) -> Matrix:
+        matrix = operand_matrix(name, array, batched=call.batched)
+        letter = parse_transposition(f"trans_{name}", transposition)
+        return matrix.operated(letter, is_complex=is_complex(array.dtype.name))
+
+    def of_result(name: str, array: Any, counts: tuple[int, ...]) -> Matrix:
+        matrix = described(name, array)
+        if (matrix.rows, matrix.columns) != (m, n):
+            raise ShapeError(
+                f"{name} is {(matrix.rows, matrix.columns)}; the product of a and b is {(m, n)}"
+            )
+        check_count(name, array, counts)
+        return matrix
 
     for name, array in (("a", a), ("c", c), ("out", out)):
         if isinstance(array, PackedMatrix):
             raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     dtype = a.dtype.name
-    matrix_a, count_a = described("a", a, parse_transposition("trans_a", call.trans_a))
-    letter_b = parse_transposition("trans_b", call.trans_b)
+    matrix_a = described("a", a, call.trans_a)
+    matrix_b = described("b", b, call.trans_b)
     packed = b.layout if isinstance(b, PackedMatrix) else None
-    if packed is None:
-        matrix_b, count_b = described("b", b, letter_b)
-    elif letter_b != "N":
+    if packed and parse_transposition("trans_b", call.trans_b) != "N":
         raise ArgumentError(
             f"trans_b is {call.trans_b!r} and b is packed; give the transposition to pack instead"
         )
-    else:
-        matrix_b, count_b = b.matrix, 1
     if b.dtype != a.dtype:
         raise DtypeError(f"b is {b.dtype} and a is {a.dtype}; they must be the same")
     result = result_dtype(dtype, out=out, c=c, bias=bias)
     algorithm = resolve_precision(call.precision, dtype)
     if packed and b.precision != algorithm:
         raise ArgumentError(f"precision is {algorithm.name}; b was packed for {b.precision.name}")
-    check_product_shapes(matrix_a, matrix_b)
-    m, n = matrix_a.rows, matrix_b.columns
-    count = common_count({"a": count_a, "b": count_b})
-    matrix_c = None
-    if call.reads_c:
-        matrix_c, count_c = described("c", c)
-        check_result_shape("c", matrix_c, m, n)
-        check_count("c", c, count_c, (1, count))
+    m, k, n = matrix_a.rows, matrix_a.columns, matrix_b.columns
+    if k != matrix_b.rows:
+        raise ShapeError(
+            f"a is {(m, k)} and b is {(matrix_b.rows, n)}: "
+            f"a's columns ({k}) must equal b's rows ({matrix_b.rows})"
+        )
+    count = common_count(a, b)
+    matrix_c = of_result("c", c, (1, count)) if call.reads_c else None
     if out is None:
         matrix_out = Matrix(m, n, n, 1, 0, batch_stride=m * n if count > 1 else 0)
     else:
-        matrix_out, count_out = described("out", out)
-        check_result_shape("out", matrix_out, m, n)
-        check_count("out", out, count_out, (count,))
-        check_writable(matrix_out)
-        if call.batched:
-            check_stack_writable(out)
+        matrix_out = of_result("out", out, (count,))
+        check_writable(out)
     if call.alpha == 0:
         matrix_a, matrix_b = replace(matrix_a, columns=0), replace(matrix_b, rows=0)
     batch = None if count == 1 else count
@@ -189,16 +165,27 @@ def describe_product(call: Call) -> Product:
         batch = None
     return make_product(
         matrix_a, matrix_b, matrix_out, matrix_c, dtype=dtype, precision=algorithm,
-        bias_stride=_bias_stride(bias, n), activation=_activation(call.epilogue, dtype),
+        bias_stride=_bias_stride(bias, n), activation=_activation(call.epilogue.activation, dtype),
         packed=packed, result_dtype=result, batch=batch,
     )  # fmt: skip
 
 
-def check_count(name: str, array: Any, count: int, wanted: tuple[int, ...]) -> None:
-    """Raise `ShapeError` unless c or out has as many matrices as the batch has products."""
-    if count not in wanted:
+def common_count(a: Any, b: Any) -> int:
+    """How many products a batch has; raise `ShapeError` unless a and b have as many, or one."""
+    count_a, count_b = count_of(a), count_of(b)
+    if count_a != count_b and 1 not in (count_a, count_b):
         raise ShapeError(
-            f"{name} is {tuple(array.shape)}, {count} matrices; the batch of a and b has "
+            f"a has {count_a} and b has {count_b} matrices: a batch needs as many of each operand, "
+            "or one"
+        )
+    return count_b if count_a == 1 else count_a
+
+
+def check_count(name: str, array: Any, wanted: tuple[int, ...]) -> None:
+    """Raise `ShapeError` unless c or out has as many matrices as the batch has products."""
+    if count_of(array) not in wanted:
+        raise ShapeError(
+            f"{name} is {tuple(array.shape)}, {count_of(array)} matrices; the batch of a and b has "
             f"{wanted[-1]} products"
         )
 
@@ -216,10 +203,7 @@ def result_shape(call: Call) -> tuple[int, ...]:
     a, b = call.a.shape, call.b.shape
     rows = a[-2 if parse_transposition("trans_a", call.trans_a) == "N" else -1]
     columns = b[-1 if parse_transposition("trans_b", call.trans_b) == "N" else -2]
-    if not call.batched:
-        return rows, columns
-    counts = (shape[0] for shape in (a, b) if len(shape) == 3)
-    return next((count for count in counts if count != 1), 1), rows, columns
+    return (common_count(call.a, call.b), rows, columns) if call.batched else (rows, columns)
 
 
 def _bias_stride(bias: Any, n: int) -> int | None:
@@ -231,20 +215,19 @@ def _bias_stride(bias: Any, n: int) -> int | None:
     return int(bias.strides[0] // bias.dtype.itemsize)
 
 
-def _activation(epilogue: Epilogue | None, dtype: str) -> str | None:
-    if epilogue is None or epilogue.activation is None:
-        return None
-    if is_complex(dtype):
+def _activation(name: str | None, dtype: str) -> str | None:
+    """The activation; raise `UnsupportedError` unless it is defined for the results of `dtype`."""
+    if name and is_complex(dtype):
         raise UnsupportedError(
-            f"activation is {epilogue.activation!r} and the operands are {dtype}; activations "
-            "are defined for real elements"
+            f"activation is {name!r} and the operands are {dtype}; activations are defined for "
+            "real elements"
         )
-    if dtype == "int8" and epilogue.activation != "relu":
+    if dtype == "int8" and name not in (None, "relu"):
         raise UnsupportedError(
-            f"activation is {epilogue.activation!r} and the operands are {dtype}, whose result is "
-            'of integers; "relu" alone is defined for them'
+            f"activation is {name!r} and the operands are {dtype}, whose result is of integers; "
+            '"relu" alone is defined for them'
         )
-    return epilogue.activation
+    return name
 
 
 def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> None:
@@ -261,8 +244,7 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
                 f"{traits.name!r} has none that this version drives for {precision.name}"
             )
         required_unit(precision, traits)
-    lacking = {"float64": not traits.float64, "float16": not traits.float16}
-    if lacking.get(precision.arithmetic, False):
+    if not {"float64": traits.float64, "float16": traits.float16}.get(precision.arithmetic, True):
         raise UnsupportedError(
             f"the operands are {dtype} and precision is {precision.name}; {traits.name!r} has "
             f"no {precision.arithmetic} arithmetic"
@@ -284,8 +266,7 @@ def choose(
     else:
         choice = select(product.problem, traits, load_database(), config)
     if product.problem.result_dtype != product.problem.dtype:
-        reason = f"{choice.reason}; element types {product.problem.types}"
-        choice = replace(choice, reason=reason)
+        choice = replace(choice, reason=f"{choice.reason}; element types {product.problem.types}")
     return product, choice
 
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
@@ -268,8 +267,7 @@ def transform3d(
                 transform3d, queue, level=level, allocator=allocator, wait_for=wait_for,
                 return_event=True,
             ),
-            makes_host_array=isinstance(tensors, np.ndarray) and isinstance(matrix, np.ndarray),
-            allocator=allocator,
+            allocator,
         )  # fmt: skip
         return (result, event) if return_event else result
     facts_of_out = None if out is None else facts_of(out)

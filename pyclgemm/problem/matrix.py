@@ -6,9 +6,11 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DtypeError, ShapeError, shown
 from .precision import DTYPES, is_complex, result_dtypes
@@ -143,39 +145,19 @@ def result_dtype(dtype: str, **given: Any) -> str:
     return found
 
 
-def check_product_shapes(a: Matrix, b: Matrix) -> None:
-    """Raise `ShapeError` unless ``op(A) op(B)`` exists."""
-    if a.columns != b.rows:
-        raise ShapeError(
-            f"a is {(a.rows, a.columns)} and b is {(b.rows, b.columns)}: "
-            f"a's columns ({a.columns}) must equal b's rows ({b.rows})"
-        )
-
-
-def check_result_shape(name: str, matrix: Matrix, m: int, n: int) -> None:
-    """Raise `ShapeError` unless `matrix` (c or out) has the product's shape."""
-    if (matrix.rows, matrix.columns) != (m, n):
-        raise ShapeError(
-            f"{name} is {(matrix.rows, matrix.columns)}; the product of a and b is {(m, n)}"
-        )
-
-
-def check_writable(out: Matrix) -> None:
-    """Raise `ShapeError` if two entries of `out` share memory."""
-    if 0 in (out.rows, out.columns):
+def check_writable(out: Any) -> None:
+    """Raise `ShapeError` if two matrices of `out`, or two entries of one, share memory."""
+    if 0 in out.shape:
         return
-    row, column = abs(out.row_stride), abs(out.column_stride)
-    # Entries (i, j) and (i', j') coincide iff row * (i - i') == column * (j' - j).
-    if out.rows > 1 and out.columns > 1:
-        divisor = int(np.gcd(row, column))
-        overlap = divisor == 0 or (column // divisor < out.rows and row // divisor < out.columns)
-    else:
-        overlap = (out.rows > 1 and row == 0) or (out.columns > 1 and column == 0)
-    if overlap:
-        raise ShapeError(
-            f"out has strides {(out.row_stride, out.column_stride)} in elements for shape "
-            f"{(out.rows, out.columns)}: two of its entries share memory"
-        )
+    view = _stand_in(out.offset, out.shape, out.strides, out.dtype)
+    for axis in range(getattr(out, "scattered", False), view.ndim):
+        # Only the distance along the axis matters, so the first is compared with all others.
+        part = view[(0,) * axis]
+        if np.shares_memory(part[:1], part[1:]):
+            raise ShapeError(
+                f"out has strides {out.strides} in bytes for shape {out.shape}: two of its "
+                f"{'matrices' if part.ndim == 3 else 'entries'} share memory"
+            )
 
 
 def entries_overlap(first: Any, second: Any) -> bool:
@@ -189,24 +171,20 @@ def entries_overlap(first: Any, second: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _views_overlap(*facts: Any) -> bool:
     """Kept, as calls repeat; the facts are offset, shape, strides and type of either array."""
-    first, second = (np.asarray(_AddressView(*one)) for one in (facts[:4], facts[4:]))
+    first, second = (_stand_in(*one) for one in (facts[:4], facts[4:]))
     return np.shares_memory(first, second)
 
 
-class _AddressView:
-    """A stand-in for an array whose addresses are those within its buffer, never read."""
-
-    def __init__(
-        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            # An arbitrary base keeps negative strides from running below address zero.
-            "data": ((1 << 60) + offset, False),
-            "shape": shape,
-            "strides": strides,
-            "typestr": dtype.str,
-        }
+def _stand_in(
+    offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """An array whose addresses are those within the buffer of another. It must not be read."""
+    # An arbitrary base keeps negative strides from running below address zero.
+    data = (1 << 60) + offset, False
+    interface = {
+        "version": 3, "data": data, "shape": shape, "strides": strides, "typestr": dtype.str
+    }  # fmt: skip
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
@@ -218,7 +196,13 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
             raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")
         return complex(value)
     if dtype == "int8":
-        return _whole(name, value)
+        whole = isinstance(value, Integral) or float(value).is_integer()
+        if not whole or not -(2**31) <= int(value) < 2**31:
+            raise DtypeError(
+                f"{name} is {value!r} and the operands are int8; an integer that int32 holds is "
+                "wanted"
+            )
+        return int(value)
     try:
         number = float(value)
     except OverflowError:
@@ -226,12 +210,3 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     if math.isinf(number) and value not in (math.inf, -math.inf):
         raise ArgumentError(f"{name} is {shown(value)}, which float64 cannot hold")
     return number
-
-
-def _whole(name: str, value: Any) -> int:
-    whole = isinstance(value, Integral) or (math.isfinite(value) and float(value).is_integer())
-    if not whole or not -(2**31) <= int(value) < 2**31:
-        raise DtypeError(
-            f"{name} is {value!r} and the operands are int8; an integer that int32 holds is wanted"
-        )
-    return int(value)

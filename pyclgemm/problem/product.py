@@ -7,10 +7,8 @@ only exchanges its strides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import ShapeError
 from .matrix import Matrix
 from .precision import Precision
 from .problem import GemmProblem, PackedLayout
@@ -79,15 +77,6 @@ def make_product(
     )
     product = Product(problem, a, b, out, c, bias_stride or 0, swapped=False)
     return product.transposed if packed is None and out.layout.order == "column" else product
-
-
-def common_count(counts: Mapping[str, int]) -> int:
-    """How many products a batch has, by the number of matrices of each operand."""
-    several = {name: count for name, count in counts.items() if count != 1}
-    if len(set(several.values())) > 1:
-        described = " and ".join(f"{name} has {count}" for name, count in several.items())
-        raise ShapeError(f"{described} matrices: a batch needs as many of each operand, or one")
-    return next(iter(several.values()), 1)
 
 
 def folded(

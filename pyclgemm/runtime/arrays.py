@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
+from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_offset
@@ -86,11 +87,6 @@ class MatrixSequence:
         """The largest power of two, up to 256 bytes, that divides all offsets."""
         return int(np.gcd.reduce(self.byte_offsets, initial=_ALIGNED_BYTES))
 
-    def members(self) -> list[View]:
-        """Each matrix."""
-        matrix = self.shape[1:], self.strides[1:], self.dtype
-        return [View(*matrix, int(offset)) for offset in self.byte_offsets]
-
 
 def event_lists(array: Any) -> Sequence[list[Any]]:
     """The lists of events that users of an array or sequence wait for."""
@@ -99,47 +95,45 @@ def event_lists(array: Any) -> Sequence[list[Any]]:
 
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
     """Whether operands in one buffer share an element; `in_place` ones may be the same view."""
-    is_same = in_place and _are_same(array, out)
     if MatrixSequence not in (array.__class__, out.__class__):
-        return not is_same and entries_overlap(array, out)
+        is_same = (array.shape, array.strides, array.offset) == (out.shape, out.strides, out.offset)
+        return not (in_place and is_same) and entries_overlap(array, out)
+    (ours, our), (theirs, their) = _places(array), _places(out)
+    is_same = in_place and our == their and np.array_equal(ours, theirs)
     is_left_out = operator.eq if is_same else None
-    return _pair_that_overlaps(_members(array), _members(out), is_left_out) is not None
+    return _pair_that_overlaps(ours, our, theirs, their, is_left_out) is not None
 
 
-def _are_same(first: Any, second: Any) -> bool:
-    return (
-        first.__class__ is second.__class__
-        and (first.shape, first.strides, first.offset)
-        == (second.shape, second.strides, second.offset)
-        and np.array_equal(getattr(first, "offsets", 0), getattr(second, "offsets", 0))
-    )
-
-
-def _members(operand: Any) -> list[Any]:
-    return operand.members() if isinstance(operand, MatrixSequence) else [operand]
+def _places(operand: Any) -> tuple[NDArray[np.int64], View]:
+    """Where the matrices of an operand begin, in bytes, and one of them."""
+    if isinstance(operand, MatrixSequence):
+        return operand.byte_offsets, View.of_first(operand)
+    view = View(operand.shape, operand.strides, operand.dtype, operand.offset)
+    return np.array([operand.offset], np.int64), view
 
 
 def _pair_that_overlaps(
-    ours: Sequence[Any], theirs: Sequence[Any], is_left_out: Callable[[int, int], bool] | None
-) -> tuple[int, int] | None:
-    """The numbers of two matrices, one of each list, that share an element, if any do."""
-    order = sorted(range(len(theirs)), key=lambda number: _ends(theirs[number])[0])
-    ends = np.array([_ends(theirs[number]) for number in order], np.int64).reshape(-1, 2)
-    furthest = np.maximum.accumulate(ends[:, 1]) if order else ends[:, 1]
-    for number, member in enumerate(ours):
-        low, high = _ends(member)
-        last = int(np.searchsorted(ends[:, 0], high, "left")) - 1
-        while last >= 0 and furthest[last] > low:
-            other = order[last]
-            may_overlap = is_left_out is None or not is_left_out(number, other)
-            if ends[last, 1] > low and may_overlap and entries_overlap(member, theirs[other]):
-                return number, other
-            last -= 1
+    ours: NDArray[np.int64], our: View, theirs: NDArray[np.int64], their: View,
+    is_left_out: Callable[[int, int], bool] | None,
+) -> tuple[int, int] | None:  # fmt: skip
+    """The numbers of two matrices, like `our` and `their` elsewhere, that share an element."""
+    low, high = byte_range(our)
+    their_low, their_high = byte_range(their)
+    order = np.argsort(theirs)
+    nearest = ours - our.offset + their.offset
+    begins = np.searchsorted(theirs, nearest + (low - their_high), "right", order)
+    ends = np.searchsorted(theirs, nearest + (high - their_low), "left", order)
+    for number in map(int, np.flatnonzero(begins < ends)):
+        for other in map(int, order[begins[number] : ends[number]]):
+            if is_left_out is None or not is_left_out(number, other):
+                member = replace(our, offset=int(ours[number]))
+                if entries_overlap(member, replace(their, offset=int(theirs[other]))):
+                    return number, other
     return None
 
 
-def _ends(array: Any) -> tuple[int, int]:
-    """The first byte and the one behind the last; equal without elements."""
+def byte_range(array: Any) -> tuple[int, int]:
+    """The first byte of an array in its buffer, and the one behind the last; equal if empty."""
     if 0 in array.shape:
         return array.offset, array.offset
     reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
@@ -150,9 +144,8 @@ def _ends(array: Any) -> tuple[int, int]:
 @functools.lru_cache(maxsize=256)
 def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
     """The numbers of two matrices like `matrix` that share an element; kept, as it takes long."""
-    offsets = np.frombuffer(byte_offsets, np.int64)
-    members = [replace(matrix, offset=int(offset)) for offset in offsets]
-    return _pair_that_overlaps(members, members, operator.ge)
+    places = np.frombuffer(byte_offsets, np.int64), matrix
+    return _pair_that_overlaps(*places, *places, operator.ge)
 
 
 class ArraySequence(list[Any]):
@@ -214,19 +207,19 @@ def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], ra
     return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
 
 
-def check_members_apart(name: str, sequence: ArraySequence) -> None:
+def check_members_apart(out: ArraySequence) -> None:
     """Raise `ShapeError` if two matrices of a destination share memory."""
-    parts = _by_memory(sequence)
+    parts = _by_memory(out)
     for index, (buffer, numbers, matrices) in enumerate(parts):
         byte_offsets = matrices.byte_offsets - matrices.offset
         if pair := _members_that_overlap(byte_offsets.tobytes(), View.of_first(matrices)):
             first, second = (numbers[one] for one in pair)
-            raise ShapeError(f"{name}[{first}] and {name}[{second}] share memory")
+            raise ShapeError(f"out[{first}] and out[{second}] share memory")
         for other_buffer, others, other_matrices in parts[index + 1 :]:
             if buffer == other_buffer and overlaps(matrices, other_matrices):
                 raise ShapeError(
-                    f"matrices of {name} share memory, {name}[{numbers[0]}] and "
-                    f"{name}[{others[0]}] or others of their strides"
+                    f"matrices of out share memory, out[{numbers[0]}] and out[{others[0]}] or "
+                    "others of their strides"
                 )
 
 
@@ -277,10 +270,17 @@ def _whole(operand: Any) -> Any:
     return MatrixSequence.of(operand) if isinstance(operand, ArraySequence) else operand
 
 
-def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
-    """The first matrix of a three-dimensional array, and their number; or one that all share."""
-    if len(array.shape) == 2:
-        return matrix_of(name, array), 1
+def count_of(operand: Any) -> int:
+    """How many matrices an operand has."""
+    return int(operand.shape[0]) if len(operand.shape) == 3 else 1
+
+
+def operand_matrix(name: str, array: Any, *, batched: bool) -> Matrix:
+    """Describe an operand: the first matrix if it is, where that is taken, a stack or sequence."""
+    if isinstance(array, PackedMatrix):
+        return array.matrix
+    if len(array.shape) == 2 or not batched:
+        return matrix_of(name, array)
     if len(array.shape) != 3:
         raise ShapeError(
             f"{name} is {len(array.shape)}-D with shape {array.shape}; a batch of matrices (3-D) "
@@ -288,30 +288,14 @@ def stack_of(name: str, array: Any) -> tuple[Matrix, int]:
         )
     matrix = matrix_of(name, View.of_first(array))
     (step, *_), _ = strides_and_offset(name, array)
-    count, size = int(array.shape[0]), array.dtype.itemsize
     if getattr(array, "scattered", False):
+        size = array.dtype.itemsize
         if array.alignment % min(size, _ALIGNED_BYTES):
             raise ShapeError(
                 f"{name} has matrices at offsets that are no multiples of its element size, {size}"
             )
-        return replace(matrix, offset=array.alignment // size, scattered=True), count
-    return replace(matrix, batch_stride=step if count > 1 else 0), count
-
-
-def check_stack_writable(stack: Any) -> None:
-    """Raise `ShapeError` if two matrices of a three-dimensional `out` share memory."""
-    count = stack.shape[0]
-    if count < 2 or 0 in stack.shape or getattr(stack, "scattered", False):
-        return
-    first = View.of_first(stack)
-    offset = first.offset + stack.strides[0]
-    others = replace(first, shape=(count - 1, *first.shape), strides=stack.strides, offset=offset)
-    # Only the distance of two matrices matters, so the first is compared with all others.
-    if entries_overlap(first, others):
-        raise ShapeError(
-            f"out has strides {stack.strides} in bytes for shape {stack.shape}: two of its "
-            "matrices share memory"
-        )
+        return replace(matrix, offset=array.alignment // size, scattered=True)
+    return replace(matrix, batch_stride=step if count_of(array) > 1 else 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -353,25 +337,21 @@ class PackedMatrix:
 
     @property
     def padded_shape(self) -> tuple[int, int]:
-        """Rows and columns in memory.
+        """Rows and columns in memory; panels have the rows that there are, others whole blocks."""
+        (k, n), width = self.shape, self.layout.width
+        block = 1 if self.layout.form == "panels" else self.layout.depth_block
+        return math.ceil(k / block) * block, math.ceil(n / width) * width
 
-        Panels of a CPU hold just the rows that there are; a padded matrix holds whole blocks.
-        """
-        k, n = self.shape
-        columns = math.ceil(n / self.layout.width) * self.layout.width
-        if self.layout.form == "panels":
-            return k, columns
-        return math.ceil(k / self.layout.depth_block) * self.layout.depth_block, columns
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Element type in memory. Panels hold what multiply-adds read: a half converted once."""
+        is_converted = self.layout.form == "panels" and self.dtype.name == self.precision.operand
+        return np.dtype(self.precision.arithmetic) if is_converted else self.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory. Panels hold what the multiply-adds read: a half converted once."""
-        rows, columns = self.padded_shape
-        itemsize = self.dtype.itemsize
-        if self.layout.form == "panels":
-            stored, computed = map(np.dtype, (self.precision.operand, self.precision.arithmetic))
-            itemsize = itemsize // stored.itemsize * computed.itemsize
-        return rows * columns * itemsize
+        """Bytes in memory."""
+        return math.prod(self.padded_shape) * self.stored_dtype.itemsize
 
     @property
     def matrix(self) -> Matrix:
@@ -385,7 +365,7 @@ class PackedMatrix:
     def strides(self) -> tuple[int, int]:
         """Bytes between rows and between columns; a CPU's panels follow their own order."""
         matrix, itemsize = self.matrix, self.dtype.itemsize
-        return (matrix.row_stride * itemsize, matrix.column_stride * itemsize)
+        return matrix.row_stride * itemsize, matrix.column_stride * itemsize
 
     def __repr__(self) -> str:
         return f"PackedMatrix(shape={self.shape}, dtype={self.dtype}, layout={self.layout})"

@@ -94,32 +94,29 @@ def through_device(
     operands: Mapping[str, Any],
     out: Any,
     run: Callable[..., tuple[Any, cl.Event | None]],
-    *,
-    makes_host_array: bool,
     allocator: Any = None,
 ) -> tuple[Any, cl.Event | None]:
     """Run on copies of NumPy arrays, and bring the result back.
 
-    `run` takes the operands and `out` by name, on the device. `makes_host_array` is whether a
-    result without `out` comes back as a NumPy array.
+    `run` takes the operands and `out` by name, on the device. A result without `out` comes back as
+    a NumPy array if no operand but the bias is an array, or a sequence of them, on the device.
     """
-    to_host = isinstance(out, np.ndarray)
-    if to_host and not out.flags.writeable:
-        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
     copies = {name: to_device(queue, name, array) for name, array in operands.items()}
     check_array("out", out)
-    if to_host:
-        check_dtype("out", out.dtype)
-        copies["out"] = new_array(queue, "out", out.shape, out.dtype, allocator)
-    else:
-        copies["out"] = out
-    result, event = run(**copies)
-    if to_host:
-        out[...] = host_copy(queue, result)
-        return out, event
-    if out is None and makes_host_array:
-        return host_copy(queue, result), event
-    return result, event
+    if not isinstance(out, np.ndarray):
+        result, event = run(**copies, out=out)
+        there = (one for name, one in operands.items() if name != "bias")
+        if out is None and not any(
+            isinstance(one, (cl_array.Array, ArraySequence)) for one in there
+        ):
+            result = host_copy(queue, result)
+        return result, event
+    if not out.flags.writeable:
+        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+    check_dtype("out", out.dtype)
+    result, event = run(**copies, out=new_array(queue, "out", out.shape, out.dtype, allocator))
+    out[...] = host_copy(queue, result)
+    return out, event
 
 
 _STATUS = cl.status_code

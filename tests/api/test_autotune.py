@@ -122,7 +122,7 @@ def test_the_content_is_restored_where_a_launch_fails(queue, records, square, rn
     (before,) = draw(rng, (60, 60))
     (out,) = upload(queue, before)
     plan = pyclgemm.plan(queue, *square, out=out)
-    interrupted = patch.object(autotuning, "_times", side_effect=KeyboardInterrupt)
+    interrupted = patch.object(autotuning, "Bench", side_effect=KeyboardInterrupt)
     with interrupted, pytest.raises(KeyboardInterrupt):
         plan.autotune(**BRIEFLY)
     np.testing.assert_array_equal(out.get(), before)

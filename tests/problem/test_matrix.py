@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm.errors import ShapeError
-from pyclgemm.problem.matrix import Matrix, check_writable
+from pyclgemm.problem.matrix import check_writable
+from pyclgemm.runtime.arrays import View
 
 extents, strides = st.integers(0, 5), st.integers(-7, 7)
 
@@ -20,7 +21,7 @@ def test_a_result_is_refused_where_two_entries_share_memory(rows, columns, row, 
     addresses = {i * row + j * column for i in range(rows) for j in range(columns)}
     is_shared = len(addresses) < rows * columns
     with pytest.raises(ShapeError, match="share memory") if is_shared else nullcontext():
-        check_writable(Matrix(rows, columns, row, column, 0))
+        check_writable(View((rows, columns), (row * 2, column * 2), np.dtype(np.float16), 0))
 
 
 @pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (0, 0)])
