@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyopencl as cl
 
 from ..api.plan import GemmPlan
-from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
@@ -33,7 +31,7 @@ from ..selection.database import load_database
 from ..selection.overrides import AskedConfig, changed, parse_change, parse_config
 from ..selection.select import Choice, select
 from .ceilings import ceilings_of
-from .operands import Operands, OperandStore, check_room, plan_contender
+from .operands import Operands, OperandStore, WrongError, check_room, plan_contender
 from .profile import analyse, assess
 
 #: A change is kept above this gain, and rejected beyond a loss as large.
@@ -133,10 +131,6 @@ class _UncomparedError(Exception):
     """A shape on which the two sides cannot be compared."""
 
 
-class _WrongError(_UncomparedError):
-    """A result was not right."""
-
-
 @dataclass
 class Comparison:
     """Compares changes on a suite of shapes, on one device that does nothing else.
@@ -159,8 +153,6 @@ class Comparison:
         self._store = OperandStore(self.queue)
         self._blocker = blocker_of(self.queue)
         self._ceilings = ceilings_of(self.queue) if self.figures else None
-        # Baselines come back with every change; of a change nothing is kept.
-        self._baselines: WeakKeyDictionary[Operands, dict[Config, GemmPlan]] = WeakKeyDictionary()
 
     def run(
         self,
@@ -188,7 +180,7 @@ class Comparison:
                 results.append(self._compare_on(shape, asked_base, asked_change, rounds))
             except _UncomparedError as error:
                 skipped[str(shape)] = str(error)
-                wrong = wrong or isinstance(error, _WrongError)
+                wrong = wrong or isinstance(error.__cause__, WrongError)
             report(shape)
         verdict, ratio, spread = "failed", None, None
         if results:
@@ -222,12 +214,9 @@ class Comparison:
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
         operands = self._store.get(shape, self.dtype)
-        baselines = self._baselines.setdefault(operands, {})
-        if before.config not in baselines:
-            baselines[before.config] = self._checked(operands, before)
-        plans = {"before": baselines[before.config], "after": self._checked(operands, after)}
         bench = Bench(pace_for("analysis", self._traits.type))
-        for name, ready in plans.items():
+        for name, choice in (("before", before), ("after", after)):
+            ready = self._checked(operands, choice)
             bench.add(plan_contender(name, operands, ready, self._blocker))
         timings = bench.run(rounds)
         first, second = timings["before"], timings["after"]
@@ -255,14 +244,12 @@ class Comparison:
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
         named = f"{choice.path} {choice.config}"
         try:
-            ready = operands.plan(config=choice.config, precision=self._precision.name)
-            fault = operands.fault(ready, self._precision)
+            return operands.checked(choice.config, self._precision)
+        except WrongError as error:
+            raise _UncomparedError(f"{named} is wrong: {error}") from error
         except (ConfigError, UnsupportedError, KernelBuildError, cl.Error, MemoryError) as error:
             line = str(error).strip().splitlines() or [type(error).__name__]
             raise _UncomparedError(f"{named} does not run: {line[0]}") from error
-        if fault:
-            raise _WrongError(f"{named} is wrong: {fault}")
-        return ready
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
         config = {"path": choice.path, **choice.config.as_dict()}

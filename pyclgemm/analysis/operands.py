@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from ..api.plan import GemmPlan, plan
+from ..codegen.config import Config
 from ..device.traits import traits_of
 from ..errors import UnsupportedError
 from ..measure.bench import MOST_SETS, Calls, rotated_sets
@@ -75,6 +76,10 @@ def random_operands(
     return a.astype(kind), b.astype(kind)
 
 
+class WrongError(Exception):
+    """The result of a plan is wrong; the text says where."""
+
+
 @dataclass(frozen=True, eq=False)
 class Operands:
     """All that the contenders of one product share: matrices on host and device, a reference."""
@@ -87,6 +92,7 @@ class Operands:
     # buffers of their own. Between rows lie bytes with all bits set: NaN, or -1.
     sets: tuple[tuple[Any, Any, Any], ...]
     parts: tuple[Part, ...]  # what the product of A and B must be
+    _checked: dict[tuple[Config, str], GemmPlan] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -116,6 +122,18 @@ class Operands:
     def fault(self, product: GemmPlan, precision: Precision) -> str | None:
         """What is wrong with the result, as `error` finds it; None if it is right."""
         return self.error(product, precision).fault
+
+    def checked(
+        self, config: Config, precision: Precision, built: GemmPlan | None = None
+    ) -> GemmPlan:
+        """The plan of a configuration, whose first result is checked; may raise `WrongError`."""
+        key = config, precision.name
+        if key not in self._checked:
+            product = built or self.plan(config=config, precision=precision.name)
+            if fault := self.fault(product, precision):
+                raise WrongError(fault)
+            self._checked[key] = product
+        return self._checked[key]
 
 
 def poison(queue: cl.CommandQueue, out: Any) -> None:

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..analysis.operands import Operands, OperandStore, plan_contender
+from ..analysis.operands import Operands, OperandStore, WrongError, plan_contender
 from ..api.plan import GemmPlan
 from ..api.prepare import Call, check_supported, describe_product
 from ..codegen.config import Config
@@ -49,18 +49,6 @@ class DeviceLostError(Exception):
     """The device no longer runs even what ran before: the process must start afresh."""
 
 
-class _WrongError(Exception):
-    """The result differs from the reference."""
-
-
-@dataclass
-class _Plans:
-    """Plans of a product: checked ones, and those built ahead, or why they failed."""
-
-    checked: dict[Config, GemmPlan] = field(default_factory=dict)
-    built: dict[Config, GemmPlan | Exception] = field(default_factory=dict)
-
-
 class TrialBench:
     """Runs trials for one element type and arithmetic."""
 
@@ -74,7 +62,9 @@ class TrialBench:
         self._dtype = dtype
         self._precision = precision
         self._store = OperandStore(self._queue)
-        self._plans: WeakKeyDictionary[Operands, _Plans] = WeakKeyDictionary()
+        # Plans that were built ahead, or why they could not be.
+        self._built: WeakKeyDictionary[Operands, dict[Config, GemmPlan | Exception]]
+        self._built = WeakKeyDictionary()
         self._blocker: Blocker | None = None
         self._compilers = CompilePool(self._queue.device)
         self._compiled: set[KernelSource] = set()
@@ -96,13 +86,13 @@ class TrialBench:
             return Outcome("refused", reason=_line(error))
         except KernelBuildError as error:
             return Outcome("unbuildable", reason=_line(error.log or error))
-        except _WrongError as error:
+        except WrongError as error:
             return Outcome("wrong", reason=str(error))
         contenders = {"candidate": candidate}
         if trial.rival is not None:
             try:
                 contenders["rival"] = self._checked(operands, trial.rival)
-            except (PyclgemmError, _WrongError, cl.Error):  # not the candidate's fault
+            except (PyclgemmError, WrongError, cl.Error):  # not the candidate's fault
                 self._require_device()
         return self._time(operands, contenders)
 
@@ -122,8 +112,11 @@ class TrialBench:
             adopt_binary(self._context, device, source, binary)
         self._compiled |= sources.keys()
         for operands, config in work:
-            plans = self._plans.setdefault(operands, _Plans())
-            plans.built[config] = self._build(operands, config)
+            built = self._built.setdefault(operands, {})
+            try:
+                built[config] = operands.plan(config=config, precision=self._precision.name)
+            except (PyclgemmError, cl.Error, MemoryError) as error:
+                built[config] = error
 
     def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
         """Time a candidate in turn with its rival: few rounds where it is far slower."""
@@ -137,7 +130,7 @@ class TrialBench:
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def _sources(self, operands: Operands, config: Config) -> list[KernelSource]:
-        """The kernels of a product; none if it cannot be scheduled, as `_build` will tell."""
+        """The kernels of a product; none if it cannot be scheduled, as building it will tell."""
         a, b, out = operands.sets[0]
         trans_a, trans_b = operands.trans
         try:
@@ -149,24 +142,12 @@ class TrialBench:
         except PyclgemmError:
             return []
 
-    def _build(self, operands: Operands, config: Config) -> GemmPlan | Exception:
-        try:
-            return operands.plan(config=config, precision=self._precision.name)
-        except (PyclgemmError, cl.Error, MemoryError) as error:
-            return error
-
     def _checked(self, operands: Operands, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""
-        plans = self._plans.setdefault(operands, _Plans())
-        ready = plans.checked.get(config)
-        if ready is None:
-            built = plans.built.pop(config, None) or self._build(operands, config)
-            if isinstance(built, Exception):
-                raise built
-            if fault := operands.fault(built, self._precision):
-                raise _WrongError(fault)
-            ready = plans.checked[config] = built
-        return ready
+        built = self._built.get(operands, {}).pop(config, None)
+        if isinstance(built, Exception):
+            raise built
+        return operands.checked(config, self._precision, built)
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""
