@@ -393,28 +393,23 @@ def ceilings_folder() -> Path:
 
 def ceilings_of(
     queue: cl.CommandQueue,
+    report: Callable[[str], None] = lambda what: None,
     *,
     remeasure: bool = False,
-    folder: Path | None = None,
-    report: Callable[[str], None] = lambda what: None,
 ) -> Ceilings:
     """The ceilings of a device: as they were measured before, else measured now and kept."""
-    *_, figures = ceilings_in_turn(queue, report, remeasure=remeasure, folder=folder)
+    *_, figures = ceilings_in_turn(queue, report, remeasure=remeasure)
     return Ceilings(**figures)
 
 
 def ceilings_in_turn(
-    queue: cl.CommandQueue,
-    report: Callable[[str], None],
-    *,
-    remeasure: bool = False,
-    folder: Path | None = None,
+    queue: cl.CommandQueue, report: Callable[[str], None], *, remeasure: bool = False
 ) -> Iterator[dict[str, Any]]:
     """As `ceilings_of`, for those who may not wait for all: figures by name, with ever more."""
     traits = traits_of(queue.device)
     identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
     digest = hashlib.sha256(identity.encode()).hexdigest()
-    path = (folder or ceilings_folder()) / f"{traits.slug[:60]}-{digest[:12]}.json"
+    path = ceilings_folder() / f"{traits.slug[:60]}-{digest[:12]}.json"
     if not remeasure and (kept := _read(path)):
         yield kept
         return

@@ -39,7 +39,7 @@ from ..runtime.build import build_kernel
 from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice
-from .ceilings import ceilings_of, peak_of
+from .ceilings import peak_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
 #: Work-items that read local memory together where no architecture tells.
@@ -423,7 +423,7 @@ def profile(
     *,
     path: str | None = None,
     parameters: Mapping[str, int] | None = None,
-    ceilings: Ceilings | None = None,
+    ceilings: Ceilings,
     rounds: int = 5,
     report: Callable[[str], None] = lambda what: None,
 ) -> Profile:
@@ -437,8 +437,6 @@ def profile(
     product, choice = choose_for(product, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
-    if ceilings is None:
-        ceilings = ceilings_of(queue, report=report)
     report("operands and a check of the result")
     problem, trans = product.problem, (product.a.transposition, product.b.transposition)
     layout: Any = "".join("N" if one == "N" else "T" for one in trans)

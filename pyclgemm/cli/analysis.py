@@ -328,7 +328,7 @@ def profile(
             status.update(f"measuring: {what}")
 
         _context, queue = options.open_queue(device)
-        known = ceilings.ceilings_of(queue, remeasure=remeasure, report=tell)
+        known = ceilings.ceilings_of(queue, tell, remeasure=remeasure)
         result = profiles.profile(
             queue, product, path=path, parameters=parameters, ceilings=known, rounds=rounds,
             report=tell,

@@ -69,10 +69,6 @@ class Pace:
         return max(min(self.rest * worked, self.longest_rest), unrest)
 
 
-_BENCHMARK = Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3)
-_DEMO = Pace(burst=0.02, rest=4.0, rounds=7)
-_CEILINGS = Pace(burst=0.005, rest=0.0, rounds=5)
-
 #: The paces of each user: on CPUs, which throttle sooner, and on other devices. The clock of a
 #: GPU settles while the next candidate of the tuner is compiled.
 PACES: dict[str, tuple[Pace, Pace]] = {
@@ -81,9 +77,10 @@ PACES: dict[str, tuple[Pace, Pace]] = {
         Pace(burst=0.004, rest=0.5, rounds=7, seconds=4.0),
     ),
     "analysis": (Pace(burst=0.01, rest=4.0), Pace(burst=0.01, rest=2.0)),
-    "ceilings": (_CEILINGS, _CEILINGS),
-    "demo": (_DEMO, _DEMO),
-    "benchmark": (_BENCHMARK, _BENCHMARK),
+    "ceilings": (Pace(burst=0.005, rest=0.0),) * 2,
+    "demo": (Pace(burst=0.02, rest=4.0, rounds=7),) * 2,
+    "benchmark": (Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3),)
+    * 2,
 }
 
 

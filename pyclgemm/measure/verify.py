@@ -159,23 +159,22 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
     if lost := result.size - int(np.isfinite(result).sum()):
         said = f"{lost} elements are no finite numbers"
         return MeasuredError(math.inf, math.inf, allowed, math.inf, said)
-    errors, ratios, faults = [], [], []
+    errors, ratios, fault = [], [], None
     for part in parts:
         difference = part.difference(result)
         bound = rounding.bound(part.value, part.magnitude)
         errors.append(_quotient(difference, part.magnitude).ravel())
         ratio = _quotient(difference, bound)
         ratios.append(float(ratio.max()))
-        if (wrong := ~(ratio <= 1)).any():
+        if fault is None and (wrong := ~(ratio <= 1)).any():
             first = tuple(np.argwhere(wrong)[0])
             where = tuple(int(axis[index]) for axis, index in zip(part.axes, first, strict=True))
-            faults.append(
+            fault = (
                 f"{int(wrong.sum())} of {wrong.size} elements that were checked; at {where} it is "
                 f"{result[where]:.6g}, {part.value[first]:.6g} within {bound[first]:.1g} is right"
             )
     relative = np.concatenate(errors)
     rms = float(np.sqrt(np.square(relative).mean()))
-    fault = next(iter(faults), None)
     return MeasuredError(float(relative.max()), rms, allowed, max(ratios), fault)
 
 

@@ -203,7 +203,12 @@ def kept(queue, tmp_path, monkeypatch):
         "measure_ceilings",
         lambda *_: [asdict(Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"))],
     )
-    return lambda folder=tmp_path / "new", **options: ceilings_of(queue, folder=folder, **options)
+
+    def ceilings_in(folder=tmp_path / "new", **options):
+        monkeypatch.setattr(ceilings, "ceilings_folder", lambda: folder)
+        return ceilings_of(queue, **options)
+
+    return ceilings_in
 
 
 def test_ceilings_are_measured_once(kept, tmp_path, traits, monkeypatch):

@@ -402,11 +402,12 @@ def _use_ceilings(use):
     queue = new_queue(context_of(use.case["device"]))
     folder = use.home / "ceilings"
     measured = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024-01-01", {"matrix": 1e12})
-    with patch("pyclgemm.analysis.ceilings.measure_ceilings", lambda *_: [asdict(measured)]):
-        ceilings_of(queue, folder=folder)
+    patched = {"measure_ceilings": lambda *_: [asdict(measured)], "ceilings_folder": lambda: folder}
+    with patch.multiple("pyclgemm.analysis.ceilings", **patched):
+        ceilings_of(queue)
         (path,) = folder.glob("*.json")
         use.put(json.loads(path.read_text(encoding="utf-8")), path=path)
-        got = ceilings_of(queue, folder=folder)
+        got = ceilings_of(queue)
     figures = asdict(got) | {"date": None}
     for holder, key in _places(figures):
         value = holder[key]

@@ -235,7 +235,8 @@ def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, 
     measured = []
     measure = lambda *_: measured.append(True) or [asdict(true)]  # noqa: E731
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
-    assert ceilings_cache.ceilings_of(queue, folder=tmp_path) == true
+    monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: tmp_path)
+    assert ceilings_cache.ceilings_of(queue) == true
     (path,) = tmp_path.iterdir()
     content = path.read_text()
     numbers = list(re.finditer(r"(?<=: )\d[^,}\s]*", content))
@@ -247,9 +248,9 @@ def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, 
     ]
     for text in damaged:
         path.write_text(text)
-        assert ceilings_cache.ceilings_of(queue, folder=tmp_path) == true
+        assert ceilings_cache.ceilings_of(queue) == true
         assert path.read_text() == content
-    ceilings_cache.ceilings_of(queue, folder=tmp_path)
+    ceilings_cache.ceilings_of(queue)
     assert len(measured) == 1 + len(damaged)
     assert list(tmp_path.iterdir()) == [path]
 
