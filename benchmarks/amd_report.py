@@ -142,7 +142,7 @@ def main(
 ) -> None:
     """Compile the generated kernels for AMD GPUs and report registers and main loops."""
     console = Console()
-    sizes = [parse_shape(shape) for shape in shapes]
+    sizes = [parse_shape(shape).sizes for shape in shapes]
     architectures = architectures or (UNIT_ARCHITECTURES if path == "matrix" else ARCHITECTURES)
     try:
         with tempfile.TemporaryDirectory() as scratch:

@@ -37,7 +37,7 @@ from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, wgmma_uni
 from ..host.files import Purpose, read_json, write_whole
 from ..measure.bench import Bench, Calls, Timing, pace_for
 from ..measure.filled_queue import Contender, QueueBlocker
-from ..problem.precision import Precision, resolve_precision
+from ..problem.precision import PRECISIONS, Precision
 from ..runtime.build import build_kernel
 from ..runtime.launcher import KernelLaunch
 
@@ -261,17 +261,14 @@ _UNITS: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
     ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
 )
 
-#: A precision and operands for each type that units multiply.
-_UNIT_PRECISIONS = (
-    ("F16_F16_F32", "float16"), ("BF16_BF16_F32", "float32"), ("TF32_TF32_F32", "float32"),
-    ("F64_F64_F64", "float64"), ("I8_I8_I32", "int8"),
-)  # fmt: skip
-
 
 def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any]) -> list[Any]:
-    """The units of a device that `matrix_unit` or `wgmma_unit` finds, each once."""
-    found = (find(resolve_precision(*names), traits) for names in _UNIT_PRECISIONS)
-    return [unit for unit in found if unit is not None]
+    """The units that `matrix_unit` or `wgmma_unit` finds, one for each type that they multiply."""
+    found: dict[str | None, Any] = {}
+    for precision in PRECISIONS:
+        if precision.multiplied and precision.terms == 1:
+            found.setdefault(precision.multiplied, find(precision, traits))
+    return [unit for unit in found.values() if unit is not None]
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ..host.files import Purpose, write_whole
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
 from ..measure.verify import MeasuredError
-from ..problem.precision import resolve_precision
+from ..problem.precision import PRECISIONS, resolve_precision, result_dtypes
 from ..problem.shape import GemmShape
 from .operands import Operands, make_operands, plan_contender, random_operands
 from .report import new_figure, new_table, save_figure, speed_text, time_text
@@ -49,22 +49,16 @@ class Algorithm(NamedTuple):
 #: What others are compared with.
 BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
 
-#: In the order of the table.
-ALGORITHMS = (
-    Algorithm("float16", "float16", "F16_F16_F16"),
-    Algorithm("float16", "float16", "F16_F16_F32"),
-    Algorithm("float16", "float32", "F16_F16_F32"),
-    Algorithm("bfloat16", "bfloat16", "BF16_BF16_F32"),
-    Algorithm("bfloat16", "float32", "BF16_BF16_F32"),
-    BASELINE,
-    Algorithm("float32", "float32", "TF32_TF32_F32"),
-    Algorithm("float32", "float32", "TF32_TF32_F32_X3"),
-    Algorithm("float32", "float32", "BF16_BF16_F32"),
-    Algorithm("float32", "float32", "BF16_BF16_F32_X3"),
-    Algorithm("float32", "float32", "BF16_BF16_F32_X6"),
-    Algorithm("float32", "float32", "BF16_BF16_F32_X9"),
-    Algorithm("float64", "float64", "F64_F64_F64"),
-    Algorithm("int8", "int32", "I8_I8_I32"),
+#: Operands in the order of the table.
+_OPERANDS = ("float16", "bfloat16", "float32", "float64", "int8")
+
+#: All that the library computes; of the same operands first what sums in their own type.
+ALGORITHMS = tuple(
+    Algorithm(one.operand, result, one.name)
+    for operand in _OPERANDS
+    for one in sorted(PRECISIONS, key=lambda one: one.arithmetic != one.operand)
+    for result in result_dtypes(operand)
+    if one.operand == operand and result in (one.operand, one.arithmetic)
 )
 
 

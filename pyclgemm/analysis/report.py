@@ -308,19 +308,14 @@ _STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
 
 def record_table(record: Record) -> Table:
     """Tabulate a comparison, shape by shape, with the verdict below."""
-    table = Table(
-        title=f"{record.technique}: {record.base} -> {record.change}, {record.types}, "
-        f"on {record.device}",
-        title_justify="left",
-        show_footer=True,
-    )
-    verdict = Text(record.verdict, style=_STYLES.get(record.verdict, "bold"))
-    total = "" if record.ratio is None else f"{record.ratio:.3f} ± {record.spread:.3f}"
-    table.add_column("shape", footer=verdict, no_wrap=True)
-    table.add_column("GFLOPS before", justify="right")
-    table.add_column("after", justify="right")
-    table.add_column("ratio", justify="right", footer=total, no_wrap=True)
-    table.add_column("limited by", ratio=1, overflow="fold")
+    change = f"{record.base} -> {record.change}"
+    table = new_table(
+        f"{record.technique}: {change}, {record.types}, on {record.device}",
+        "shape", ">GFLOPS before", ">after", ">ratio", "limited by*", show_footer=True,
+    )  # fmt: skip
+    table.columns[0].footer = Text(record.verdict, style=_STYLES.get(record.verdict, "bold"))
+    if record.ratio is not None:
+        table.columns[3].footer = f"{record.ratio:.3f} ± {record.spread:.3f}"
     for result in record.results:
         figures = (result.before.bottleneck, result.after.bottleneck)
         limits = dict.fromkeys(f"{one['limit']} ({one['share']:.0%})" for one in figures if one)

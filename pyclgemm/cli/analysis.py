@@ -242,7 +242,7 @@ _GPU_SIZE, _CPU_SIZE = 2048, 512
 @_rounds_option
 @click.option("--seed", type=int, default=0, help="Of the random numbers.")
 def precision(
-    shape: tuple[int, int, int] | None,
+    shape: GemmShape | None,
     device: str | None,
     data: str,
     csv: Path | None,
@@ -265,7 +265,8 @@ def precision(
     console = options.open_console(file_width=160)
     _context, queue = options.open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
-    bench = precisions.PrecisionBench(queue, shape or (size, size, size), data, seed=seed)
+    sizes = shape.sizes if shape else (size, size, size)
+    bench = precisions.PrecisionBench(queue, sizes, data, seed=seed)
     interrupted = False
     with options.open_progress(console) as progress:
         checked = options.add_task(progress, "errors", len(bench.algorithms))

@@ -73,22 +73,15 @@ def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None)
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def parse_shape(text: str) -> tuple[int, int, int]:
-    """Parse m, n and k in the form MxNxK."""
+def parse_shape(text: str, *, batched: bool = False) -> GemmShape:
+    """Parse a product in the form MxNxK; where `batched`, also a batch, MxNxK*BATCH."""
     shape = GemmShape.parse(text)
-    if shape is None or not shape.plain:
-        raise click.BadParameter(f"{shown(text)} is not of the form MxNxK, such as 1024x1024x512")
-    return shape.sizes
-
-
-def _parse_batch(text: str) -> GemmShape:
-    """Parse a product in the form MxNxK, or a batch of products, MxNxK*BATCH."""
-    shape = GemmShape.parse(text)
-    if shape is None or shape.layout != "NN" or shape.padding:
-        raise click.BadParameter(
-            f"{shown(text)} is not of the form MxNxK or MxNxK*BATCH, such as 1024x1024x512 or "
-            "128x128x128*256 (2 products or more)"
-        )
+    if shape is None or shape.layout != "NN" or shape.padding or (shape.batch and not batched):
+        form, example = "MxNxK", "1024x1024x512"
+        if batched:
+            form += " or MxNxK*BATCH"
+            example += " or 128x128x128*256 (2 products or more)"
+        raise click.BadParameter(f"{shown(text)} is not of the form {form}, such as {example}")
     return shape
 
 
@@ -156,8 +149,9 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
     or of a typical one, and the product may be a batch.
     """
     metavar = "MxNxK[*BATCH]" if chosen else "MxNxK"
-    parse = _parse_batch if chosen else lambda text: GemmShape(*parse_shape(text))
-    argument = click.argument("shape", metavar=metavar, type=parse)
+    argument = click.argument(
+        "shape", metavar=metavar, type=lambda text: parse_shape(text, batched=chosen)
+    )
 
     @functools.wraps(command)
     def wrapped(
