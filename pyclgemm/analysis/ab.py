@@ -210,7 +210,15 @@ class Comparison:
         self, shape: GemmShape, base: AskedConfig, change: AskedConfig, rounds: int
     ) -> ShapeResult:
         product = shape.product(self.dtype, self._precision.name)
-        before, after = self._choices(product, base, change)
+        known = product.problem, self._traits, load_database()
+        try:
+            before = base.choose(*known)
+            if change.family is not None or not change.parameters:
+                after = change.choose(*known)
+            else:
+                after = select(*known, changed(before.config, change.parameters))
+        except (ArgumentError, ConfigError, UnsupportedError) as error:
+            raise _UncomparedError(str(error)) from error
         if before.config == after.config:
             raise _UncomparedError("the change changes nothing")
         operands = self._store.get(shape, self.dtype)
@@ -227,20 +235,6 @@ class Comparison:
             *speedup(first.samples, second.samples),
         )
 
-    def _choices(
-        self, product: Product, base: AskedConfig, change: AskedConfig
-    ) -> tuple[Choice, Choice]:
-        traits, database, problem = self._traits, load_database(), product.problem
-        try:
-            before = base.choose(problem, traits, database)
-            if change.family is not None or not change.parameters:
-                after = change.choose(problem, traits, database)
-            else:
-                after = select(problem, traits, database, changed(before.config, change.parameters))
-        except (ArgumentError, ConfigError, UnsupportedError) as error:
-            raise _UncomparedError(str(error)) from error
-        return before, after
-
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
         named = f"{choice.path} {choice.config}"
         try:
@@ -253,20 +247,20 @@ class Comparison:
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
         config = {"path": choice.path, **choice.config.as_dict()}
-        gflops = product.problem.flops / seconds / 1e9
+        gflops = round(product.problem.flops / seconds / 1e9, 3)
         figures: dict[str, Any] = {}
         if self._ceilings is not None:
             analysis = analyse(self.queue, product, choice)
-            found = assess(analysis, self._ceilings, seconds)
+            found, resources = assess(analysis, self._ceilings, seconds), analysis.resources
             figures = {
                 "limit": found.verdict.limit,
                 "share": round(found.bounds[0].share, 3),
                 "occupancy": analysis.occupancy.share,
-                "registers": analysis.resources.registers,
-                "spill_bytes": analysis.resources.spill_bytes,
-                "local_bytes": analysis.resources.local_bytes,
+                "registers": resources.registers,
+                "spill_bytes": resources.spill_bytes,
+                "local_bytes": resources.local_bytes,
             }
-        return Side(config, round(gflops, 3), figures)
+        return Side(config, gflops, figures)
 
 
 def default_log() -> Path:
