@@ -309,10 +309,10 @@ _STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
 def record_table(record: Record) -> Table:
     """Tabulate a comparison, shape by shape, with the verdict below."""
     change = f"{record.base} -> {record.change}"
-    table = new_table(
-        f"{record.technique}: {change}, {record.types}, on {record.device}",
-        "shape", ">GFLOPS before", ">after", ">ratio", "limited by*", show_footer=True,
-    )  # fmt: skip
+    title = f"{record.technique}: {change}, {record.types}, on {record.device}"
+    headings = ("shape", ">GFLOPS before", ">after", ">ratio", "limited by*")
+    table = new_table(title, *headings, show_footer=True)
+    table.columns[1].no_wrap = table.columns[2].no_wrap = False
     table.columns[0].footer = Text(record.verdict, style=_STYLES.get(record.verdict, "bold"))
     if record.ratio is not None:
         table.columns[3].footer = f"{record.ratio:.3f} ± {record.spread:.3f}"

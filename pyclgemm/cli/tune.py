@@ -275,7 +275,9 @@ def dry_run_tables(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
         )
     title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
-    spaces = new_table(title, "family", "coordinates*", ">points", ">of them valid")
+    spaces = Table("family", "coordinates", title=title, title_justify="left")
+    for name in ("points", "of them valid"):
+        spaces.add_column(name, justify="right", no_wrap=True)
     for family in families:
         # A batch may leave families out; a single product shows all that the device has.
         if not any(one.batch is None or suits(family, one, traits) for one in problems):
@@ -286,7 +288,7 @@ def dry_run_tables(
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
         spaces.add_row(family, ", ".join(axes), f"{count.points:,}", valid)
     title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
-    plan = new_table(title, "stage", "what*", "seconds*")
+    plan = Table("stage", "what", "seconds", title=title, title_justify="left")
     least, most = tuner.LAST_AT_LEAST * budget, tuner.start_part(budget, len(shapes)) * budget
     plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
     plan.add_row("search", "equal time for each shape", "what the others leave")
