@@ -175,7 +175,7 @@ def test_wrong_usage_is_named(home, command, message):
     ],
 )
 def test_errors_of_the_library_are_one_line(home, monkeypatch, device, command, message):
-    monkeypatch.setattr(ceilings, "ceilings_of", lambda queue, **others: None)
+    monkeypatch.setattr(ceilings, "ceilings_of", lambda *_, **others: None)
     output = output_of(*command.split(), code=1)
     assert output.startswith("Error: ")
     assert message in output
