@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_origin, get_type_hints
 
 from ..device.traits import DeviceTraits
 from ..errors import shown
+from ..problem.bounds import Allowed
 from ..problem.precision import DTYPES, is_complex
 from .element import stored_bytes
 
 
+class Bounded:
+    """A dataclass whose annotations say which values its fields may have."""
+
+    @classmethod
+    @functools.cache
+    def bounds(cls) -> Mapping[str, Allowed]:
+        """The values that each parameter may have."""
+        hints = get_type_hints(cls, include_extras=True).items()
+        return {name: hint.__metadata__[0] for name, hint in hints if get_origin(hint) is Annotated}
+
+
 @dataclass(frozen=True)
-class Config:
+class Config(Bounded):
     """What all families share: a readable form, and conversion from and to plain dicts."""
 
     family: ClassVar[str]
@@ -88,15 +101,27 @@ def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
     )
 
 
-def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constraint:
-    """The device's limit of work-items in a group."""
+def _within(
+    rule: str, unit: str, limit: str, count: Callable[[Any, str, Any], int],
+    types: tuple[str, ...] = (),
+) -> Constraint:  # fmt: skip
+    """A limit that a field of the device's traits states."""
     return Constraint(
-        "a work-group must not exceed the device's limit",
-        lambda c, dtype, traits: work_items(c, traits) <= traits.max_work_group_size,
+        rule,
+        lambda c, dtype, traits: count(c, dtype, traits) <= getattr(traits, limit),
         lambda c, dtype, traits: (
-            f"{work_items(c, traits)} work-items, limit {traits.max_work_group_size}"
+            f"{count(c, dtype, traits)} {unit}, limit {getattr(traits, limit)}"
         ),
         on_device=True,
+        types=types,
+    )
+
+
+def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constraint:
+    """The device's limit of work-items in a group."""
+    rule = "a work-group must not exceed the device's limit"
+    return _within(
+        rule, "work-items", "max_work_group_size", lambda c, dtype, traits: work_items(c, traits)
     )
 
 
@@ -104,15 +129,8 @@ def within_local_memory(
     what: str, local_bytes: Callable[[Any, str, DeviceTraits], int], types: tuple[str, ...] = ()
 ) -> Constraint:
     """The device's local memory must hold `what` of a work-group."""
-    return Constraint(
-        f"{what} must fit the device's local memory",
-        lambda c, dtype, traits: local_bytes(c, dtype, traits) <= traits.local_memory_bytes,
-        lambda c, dtype, traits: (
-            f"{local_bytes(c, dtype, traits)} bytes, limit {traits.local_memory_bytes}"
-        ),
-        on_device=True,
-        types=types,
-    )
+    rule = f"{what} must fit the device's local memory"
+    return _within(rule, "bytes", "local_memory_bytes", local_bytes, types)
 
 
 #: For families whose kernels split a tile's k loop among work-groups.

@@ -7,13 +7,12 @@ line in `pyclgemm.families.registry`.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..codegen.config import VECTOR_BYTES, Config, Constraint
 from ..codegen.element import ElementType, stored_bytes
@@ -23,7 +22,7 @@ from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, divide, slab_count, tile_count
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
-from ..problem.bounds import Allowed, out_of_bounds
+from ..problem.bounds import out_of_bounds
 from ..problem.precision import Precision
 from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
@@ -161,12 +160,6 @@ class Family(ABC, Generic[C]):
     def name(self) -> str:
         """The path that choices, databases and the command line name."""
         return self.config_class.family
-
-    @functools.cached_property
-    def bounds(self) -> Mapping[str, Allowed]:
-        """The values that each parameter may have, as the configuration's class annotates it."""
-        hints = get_type_hints(self.config_class, include_extras=True)
-        return {one.name: hints[one.name].__metadata__[0] for one in fields(self.config_class)}
 
     @property
     def uses_units(self) -> bool:
@@ -399,7 +392,7 @@ def broken_constraints(
 ) -> list[str]:
     """State every constraint of a family that a configuration breaks."""
     # Nothing is computed from a value that is out of bounds.
-    return out_of_bounds(vars(config), family.bounds) or [
+    return out_of_bounds(vars(config), config.bounds()) or [
         broken
         for constraint in family.constraints
         if (broken := constraint.violation(config, dtype, traits))

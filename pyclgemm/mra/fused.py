@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
-from ..codegen.config import VECTOR_BYTES
+from ..codegen.config import VECTOR_BYTES, Bounded
 from ..codegen.matrix_units import sub_group_lanes
 from ..device.traits import DeviceTraits
-from ..problem.bounds import VECTOR_WIDTHS, Allowed, out_of_bounds, up_to
+from ..problem.bounds import VECTOR_WIDTHS, out_of_bounds, up_to
 
 #: Bytes that local memory reads or writes at a time: 32 banks of 4.
 _BANKS_BYTES = 128
@@ -28,37 +28,27 @@ _MOST_TENSORS = 8
 
 
 @dataclass(frozen=True)
-class FusedConfig:
+class FusedConfig(Bounded):
     """A fused transform without matrix units."""
 
-    VW: int  # elements of a vector
-    TENSORS: int  # tensors of a work-group
-    PARTS: int  # work-groups that split a tensor; above 1 only if TENSORS is 1
-    ITEMS: int  # work-items of a work-group
-    ROWS: int  # rows that a work-item contracts at a time, with one read of the matrix
-
-    bounds: ClassVar[dict[str, Allowed]] = {
-        "VW": VECTOR_WIDTHS, "TENSORS": up_to(1024), "PARTS": up_to(1024), "ITEMS": up_to(2**14),
-        "ROWS": up_to(32),
-    }  # fmt: skip
+    VW: Annotated[int, VECTOR_WIDTHS]  # elements of a vector
+    TENSORS: Annotated[int, up_to(1024)]  # tensors of a work-group
+    PARTS: Annotated[int, up_to(1024)]  # work-groups that split a tensor, if TENSORS is 1
+    ITEMS: Annotated[int, up_to(2**14)]  # work-items of a work-group
+    ROWS: Annotated[int, up_to(32)]  # that a work-item contracts with one read of the matrix
 
 
 @dataclass(frozen=True)
-class FusedUnitConfig:
+class FusedUnitConfig(Bounded):
     """A fused transform with NVIDIA's matrix units for float64."""
 
-    UNIT_M: int  # rows of an instruction: 8 or 16
-    UNIT_K: int  # depth of an instruction: 4; with 16 rows also 8 or 16
-    TENSORS: int  # tensors of a work-group
-    PARTS: int  # work-groups that split a tensor; above 1 only if TENSORS is 1
-    SUBGROUPS: int  # sub-groups of a work-group
-    SLICES: int  # slices of a tensor that a sub-group loads before it multiplies
-    STAGES: int = 1  # 2: the next slices are loaded before the current ones are multiplied
-
-    bounds: ClassVar[dict[str, Allowed]] = {
-        "UNIT_M": (8, 16), "UNIT_K": (4, 8, 16), "TENSORS": up_to(1024), "PARTS": up_to(1024),
-        "SUBGROUPS": up_to(64), "SLICES": up_to(16), "STAGES": (1, 2),
-    }  # fmt: skip
+    UNIT_M: Annotated[int, (8, 16)]  # rows of an instruction: 8 or 16
+    UNIT_K: Annotated[int, (4, 8, 16)]  # depth of an instruction: 4; with 16 rows also 8 or 16
+    TENSORS: Annotated[int, up_to(1024)]  # tensors of a work-group
+    PARTS: Annotated[int, up_to(1024)]  # work-groups that split a tensor, if TENSORS is 1
+    SUBGROUPS: Annotated[int, up_to(64)]  # sub-groups of a work-group
+    SLICES: Annotated[int, up_to(16)]  # that a sub-group loads before it multiplies them
+    STAGES: Annotated[int, (1, 2)] = 1  # 2: next slices are loaded before the current are multiplied
 
 
 AnyFused = FusedConfig | FusedUnitConfig
@@ -150,7 +140,7 @@ def fused_violations(
     extent: int, element_bytes: int, config: AnyFused, traits: DeviceTraits
 ) -> list[str]:
     """Every constraint that a configuration breaks; if one is a bound, only the bounds."""
-    if wild := out_of_bounds(vars(config), config.bounds):
+    if wild := out_of_bounds(vars(config), config.bounds()):
         return wild
     items = config.ITEMS if isinstance(config, FusedConfig) else NVIDIA_LANES * config.SUBGROUPS
     most_items, most_bytes = traits.max_work_group_size, traits.local_memory_bytes
