@@ -7,6 +7,7 @@ exception that a caller would expect: code that does not know pyclgemm catches a
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 
@@ -98,11 +99,8 @@ class FileError(PyclgemmError, OSError):
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _file_error, (str(self), self.errno, self.filename)
-
-
-def _file_error(message: str, errno: int | None, filename: str | None) -> FileError:
-    return FileError(message, errno=errno, filename=filename)
+        made = functools.partial(FileError, errno=self.errno, filename=self.filename)
+        return made, (str(self),)
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -12,6 +12,7 @@ compiler and assembler, `lift` turns the comments into instructions.
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from dataclasses import dataclass
@@ -86,22 +87,34 @@ class Probe:
 
 def probe_device(device: cl.Device) -> Probe:
     """Build and run tiny kernels; raise `UnsupportedError` if not even one of one line works."""
+    x, y = np.array([3.0, 5.0, 7.0], np.float32), np.zeros(1, np.float32)
+    defined = np.zeros(len(MACROS), np.int32)
     try:
         context = cl.Context([device])  # held: on Intel's CPU runtime a queue does not hold it
         queue = cl.CommandQueue(context)
-        macros = _run_base(queue)
-    except UnsupportedError:
-        raise
+        _run(queue, filled("probe/base.cl.mako", macros=MACROS), x, y, defined)
     except Exception as error:  # a broken runtime may raise anything
         raise UnsupportedError(
             f"{device.name.strip()} cannot build and run a kernel: {summary(error)}"
         ) from error
+    if y[0] != 22.0:
+        raise UnsupportedError(
+            f"{device.name.strip()} computes wrongly: 3 * 5 + 7 gave {y[0]}, not 22"
+        )
+    six, sevens, fence = np.array([6], np.int32), np.array([7, 7], np.int32), "probe/fence.cl.mako"
     shuffle, sub_group_sizes = _shuffle(queue)
     return Probe(
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
         float16=_has_arithmetic(queue, "cl_khr_fp16", "half", np.float16),
-        macros=macros,
-        fence_options=_fence_options(queue),
+        macros=frozenset(itertools.compress(MACROS, defined)),
+        fence_options=next(
+            (
+                options
+                for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
+                if _gives(queue, filled(fence), six, sevens, options=options)
+            ),
+            None,
+        ),
         shuffle=shuffle,
         sub_group_sizes=sub_group_sizes,
     )
@@ -134,19 +147,6 @@ def summary(error: Exception) -> str:
     return (telling or lines or [type(error).__name__])[0][:160]
 
 
-def _run_base(queue: cl.CommandQueue) -> frozenset[str]:
-    """Run a kernel of one line, and return the macros that the compiler defines."""
-    x = np.array([3.0, 5.0, 7.0], np.float32)
-    y = np.zeros(1, np.float32)
-    macros = np.zeros(len(MACROS), np.int32)
-    _run(queue, filled("probe/base.cl.mako", macros=MACROS), x, y, macros)
-    if y[0] != 22.0:
-        raise UnsupportedError(
-            f"{queue.device.name.strip()} computes wrongly: 3 * 5 + 7 gave {y[0]}, not 22"
-        )
-    return frozenset(name for name, defined in zip(MACROS, macros, strict=True) if defined)
-
-
 def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: Any) -> bool:
     device = queue.device
     advertised = extension in device.extensions.split()
@@ -159,15 +159,6 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     wanted = np.array([x[0] * x[1] + x[2], x[3] * x[0]], dtype)
     source = filled("probe/arithmetic.cl.mako", extension=extension, type=c_type)
     return _gives(queue, source, x, wanted)
-
-
-def _fence_options(queue: cl.CommandQueue) -> str | None:
-    x, wanted = np.array([6], np.int32), np.array([7, 7], np.int32)
-    source = filled("probe/fence.cl.mako")
-    for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0"):
-        if _gives(queue, source, x, wanted, options=options):
-            return options
-    return None
 
 
 def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:

@@ -48,7 +48,7 @@ class FusedUnitConfig(Bounded):
     PARTS: Annotated[int, up_to(1024)]  # work-groups that split a tensor, if TENSORS is 1
     SUBGROUPS: Annotated[int, up_to(64)]  # sub-groups of a work-group
     SLICES: Annotated[int, up_to(16)]  # that a sub-group loads before it multiplies them
-    STAGES: Annotated[int, (1, 2)] = 1  # 2: next slices are loaded before the current are multiplied
+    STAGES: Annotated[int, (1, 2)] = 1  # 2: slices are loaded while others are multiplied
 
 
 AnyFused = FusedConfig | FusedUnitConfig
