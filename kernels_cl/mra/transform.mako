@@ -1,7 +1,7 @@
 ## What all kernels share that transform stacks of K x K x K tensors.
 ##
-## Context: kernel_name, arguments, real (the C type of an element), multiply_add_of, starts and
-## offsets (by tensor: C expressions of where tensor n starts, and of where an element is in it).
+## Context: kernel_name, arguments, real (the C type of an element), multiply_add_of, stacks (how tensors lie,
+## each a TensorStack).
 
 <%def name="types()" filter="trim">
 % if real == "double":
@@ -13,9 +13,15 @@ typedef ${real} real;
 
 <%def name="addresses()" filter="trim">
 ${matrix_address()}
-% for name in ("tensors", "out"):
-#define ${name.upper()}_START(n) (${starts[name]})
-#define ${name.upper()}_AT(first, second, third) (${offsets[name]})
+% for name, stack in stacks.items():
+<%
+    arguments = [f"{name}_stride_{i}" for i in range(4)]
+    each, first, second = stack.strides[:3] if stack.is_contiguous else arguments[:3]
+    by_third = "" if stack.has_rows else f" * {arguments[3]}"
+%>\
+## Where tensor n starts, and where an element is in it.
+#define ${name.upper()}_START(n) ((long)(n) * ${each})
+#define ${name.upper()}_AT(first, second, third) ((first) * ${first} + (second) * ${second} + (third)${by_third})
 % endfor
 </%def>
 

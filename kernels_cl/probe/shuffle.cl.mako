@@ -2,12 +2,21 @@
 ## last but one, ... The answer is right only if neighbours in the work-group are neighbours in the
 ## sub-group.
 ##
-## Context: size (of a sub-group), attribute (of the kernel), exchange (the statement that sets `other`).
-__kernel ${attribute} void probe(__global const int *x, __global int *y)
+## Context: name (what shuffles, as `DeviceTraits` has it), by_ptx (whether that is an instruction), size (of a
+## sub-group).
+% if by_ptx:
+__kernel void probe(__global const int *x, __global int *y)
+% else:
+__kernel __attribute__((intel_reqd_sub_group_size(${size}))) void probe(__global const int *x, __global int *y)
+% endif
 {
     const int item = get_local_id(0);
     const int lane = ${size} - 1 - item % ${size};
     int other;
-    ${exchange}
+% if by_ptx:
+    asm volatile("${name}.idx.b32 %0, %1, %2, 31, -1;" : "=r"(other) : "r"(item), "r"(lane));
+% else:
+    other = ${name}(item, lane);
+% endif
     y[item] = x[0] * other;
 }

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ..problem.precision import is_complex, real_part_name
 
-_C_NAME = {
+C_NAME = {
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
     "int8": "char", "int32": "int",
 }  # fmt: skip
@@ -38,8 +38,8 @@ class ElementType:
     def __post_init__(self) -> None:
         self.parts = 2 if is_complex(self.dtype) else 1  # real numbers in an element
         # C types of a real part in registers and in memory; whether loads and stores convert.
-        self.real = _C_NAME[self.arithmetic]
-        self.stored_real = _C_NAME[real_part_name(self.dtype)]
+        self.real = C_NAME[self.arithmetic]
+        self.stored_real = C_NAME[real_part_name(self.dtype)]
         self.converts = self.real != self.stored_real
         self.stored = self._with_parts(self.stored_real, 1)  # C type of an element in memory
         # Bytes of a real part in registers, of an element there, and of an element in memory.

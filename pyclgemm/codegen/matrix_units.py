@@ -13,6 +13,7 @@ from ..device.traits import DeviceTraits, matching
 from ..errors import UnsupportedError
 from ..problem.precision import Precision, is_complex
 from ..problem.problem import GemmProblem
+from .element import C_NAME, stored_bytes
 
 #: What a unit multiplies; it reads the leading bits of a float32 as "tf32".
 Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
@@ -20,17 +21,8 @@ Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 #: What a unit sums in.
 Summed = Literal["int32", "float16", "float32", "float64"]
 
-#: C types of a register of the result; of float16 it holds two neighbours, as bits.
-_SUM_REGISTERS: dict[Summed, str] = {
-    "int32": "int", "float16": "uint", "float32": "float", "float64": "double",
-}  # fmt: skip
-
 #: The kinds of registers in inline PTX, by their C types.
 _CONSTRAINTS = {"int": "r", "uint": "r", "float": "f", "double": "d"}
-
-_OPERAND_BYTES: dict[Multiplied, int] = {
-    "int8": 1, "float16": 2, "bfloat16": 2, "tf32": 4, "float64": 8,
-}  # fmt: skip
 
 
 @dataclass(unsafe_hash=True)
@@ -94,7 +86,8 @@ class MatrixUnit:
     def __post_init__(self) -> None:
         name, is_double = self.instruction.partition("(")[0], self.operand == "float64"
         self.text = f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"  # for readers
-        self.operand_bytes = _OPERAND_BYTES[self.operand]  # of an element that it multiplies
+        # Of an element that it multiplies.
+        self.operand_bytes = 4 if self.operand == "tf32" else stored_bytes(self.operand)
         # Whether k must be contiguous in local memory: builtins take runs along k from every lane;
         # ldmatrix transposes only 16-bit elements.
         self.reads_along_k = self.spelling == "builtin" or self.operand == "int8"
@@ -107,12 +100,12 @@ class MatrixUnit:
         registers = self.depth_groups * self.run_registers
         self.a_registers = self.m // self.held.positions * registers
         self.b_registers = self.n // self.held.positions * registers
-        # Elements of the result in a lane; whether a register holds two neighbours of them; the
-        # registers, and their C type.
+        # Elements of the result in a lane; whether a register holds two neighbours, as bits;
+        # the registers, and their C type.
         self.result_elements = self.result.width * self.result.groups
         self.packed_sums = self.sums == "float16"
         self.result_registers = self.result_elements // (2 if self.packed_sums else 1)
-        self.result_register = _SUM_REGISTERS[self.sums]
+        self.result_register = "uint" if self.packed_sums else C_NAME[self.sums]
 
     def loads_elements(self, along_k: bool) -> bool:
         """Whether lanes load element by element from a slab in local memory."""

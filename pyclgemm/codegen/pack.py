@@ -49,9 +49,6 @@ class PackedForm:
         return padded(positions, step), padded(depth, depth_step)
 
 
-_PLAIN = PackedForm()
-
-
 def padded(size: int, step: int = MAX_ALIGNMENT) -> int:
     """The next multiple, at least one; by default of the elements of a vector of any type."""
     return math.ceil(max(1, size) / step) * step
@@ -59,7 +56,7 @@ def padded(size: int, step: int = MAX_ALIGNMENT) -> int:
 
 def pack_launch(
     role: str, destination: str, matrix: Matrix, name: OperandName, dtype: str,
-    sizes: tuple[int, int], traits: DeviceTraits, form: PackedForm = _PLAIN,
+    sizes: tuple[int, int], traits: DeviceTraits, form: PackedForm,
     batch: tuple[int, int] | None = None,
 ) -> Launch:  # fmt: skip
     """The launch that packs `matrix` as operand `name` for a GPU.

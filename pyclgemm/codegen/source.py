@@ -125,13 +125,12 @@ class Argument:
     @property
     def declaration(self) -> str:
         """The argument as it is declared."""
-        if self.kind == "input":
-            return f"const __global {self.type} *restrict {self.name}"
-        if self.kind == "unrestricted input":
-            return f"const __global {self.type} *{self.name}"
-        if self.kind == "output":
-            return f"__global {self.type} *{self.name}"
-        return f"const {self.kind} {self.name}"
+        pointers = {
+            "input": f"const __global {self.type} *restrict {self.name}",
+            "unrestricted input": f"const __global {self.type} *{self.name}",
+            "output": f"__global {self.type} *{self.name}",
+        }
+        return pointers.get(self.kind, f"const {self.kind} {self.name}")
 
 
 @dataclass(frozen=True)

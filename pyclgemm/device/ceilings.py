@@ -95,24 +95,12 @@ _VENDORS = {
     "qualcomm": _Unit(0.8, 256, 10),
     "arm": _Unit(0.9, 64, 5, cache=16),
 }
-_OTHER = _Unit(1.0, 64, 5)
-_OTHER_CPU = _Unit(2.5, 8, 6, 1 / 2)
+_OTHER, _OTHER_CPU = _Unit(1.0, 64, 5), _Unit(2.5, 8, 6, 1 / 2)
 
 #: Multiply-adds of matrix units over those of float16, by what they multiply.
 _MULTIPLIED = {"float16": 1.0, "bfloat16": 1.0, "int8": 2.0, "tf32": 0.5}
 #: Those of float64 are as many as float32's without units, where there are any.
 _DOUBLES = ("sm_80", "sm_90", "gfx90a", "gfx942")
-#: Warpgroup instructions read local memory past the registers: twice what others reach.
-_WARPGROUPS = 2.0
-
-#: Bytes of local memory for each multiply-add (NVIDIA: 128 bytes and 128 multiply-adds).
-_LOCAL_BYTES = 1.0
-
-#: Seconds from one empty launch to the next: what drivers of GPUs and CPUs take.
-_LAUNCH, _CPU_LAUNCH = 6e-6, 5e-6
-
-#: The types that are computed in float32's registers, and what the arithmetic of the others is.
-_AS_FLOAT32 = ("float32", "float16", "bfloat16", "int8", "int32")
 
 
 def typical_ceilings(traits: DeviceTraits) -> Ceilings:
@@ -127,7 +115,9 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
         unit = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
     single = 2 * unit.float32 * clocks
-    arithmetic = dict.fromkeys(_AS_FLOAT32, single)
+    # What is computed in float32's registers.
+    in_float32 = ("float32", "float16", "bfloat16", "int8", "int32")
+    arithmetic = dict.fromkeys(in_float32, single)
     if traits.float64:
         arithmetic["float64"] = single * unit.float64
     units = {}
@@ -136,16 +126,17 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
             units[unit_name("matrix", multiplied)] = 2 * unit.matrix * ratio * clocks
         if traits.architecture in _DOUBLES:
             units[unit_name("matrix", "float64")] = single
-        if traits.wgmma:
+        if traits.wgmma:  # which read local memory past the registers: twice what others reach
             for multiplied in _MULTIPLIED:
                 name = unit_name("matrix", multiplied)
-                units[unit_name("wgmma", multiplied)] = _WARPGROUPS * units[name]
+                units[unit_name("wgmma", multiplied)] = 2.0 * units[name]
     return Ceilings(
         arithmetic,
         unit.memory * traits.compute_units,
         None if is_cpu else unit.cache * clocks,
-        None if is_cpu else _LOCAL_BYTES * unit.float32 * clocks,
-        _CPU_LAUNCH if is_cpu else _LAUNCH,
+        # A byte of local memory for each multiply-add (NVIDIA: 128 bytes and 128 multiply-adds).
+        None if is_cpu else unit.float32 * clocks,
+        5e-6 if is_cpu else 6e-6,  # what drivers take
         "",
         units,
     )

@@ -165,34 +165,22 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
     """How work-items of a sub-group read each other's registers, and the sizes that it may have."""
     device = queue.device
     extensions = device.extensions.split()
-    # Names, statements, attributes of the kernel, and sub-group sizes.
-    tried: list[tuple[str, str, str, tuple[int, ...]]] = []
+    tried: dict[str, tuple[int, ...]] = {}
     if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
-        exchange = f"{SHFL}.idx.b32 %0, %1, %2, 31, -1;"
-        statement = f'asm volatile("{exchange}" : "=r"(other) : "r"(item), "r"(lane));'
-        tried.append((SHFL, statement, "", (32,)))
+        tried[SHFL] = (32,)
     # If a kernel cannot ask for a size, each kernel may get another one.
     elif "cl_intel_required_subgroup_size" in extensions:
-        ask_for_size = "__attribute__((intel_reqd_sub_group_size({size})))"
-        tried += [
-            (name, f"other = {name}(item, lane);", ask_for_size, (8, 16, 32))
-            for name, extension in (
-                (KHR_SHUFFLE, "cl_khr_subgroup_shuffle"), (INTEL_SHUFFLE, "cl_intel_subgroups"),
-            )
-            if extension in extensions
-        ]  # fmt: skip
+        names = {"cl_khr_subgroup_shuffle": KHR_SHUFFLE, "cl_intel_subgroups": INTEL_SHUFFLE}
+        tried = {names[one]: (8, 16, 32) for one in names if one in extensions}
 
-    def exchanges(statement: str, attribute: str, size: int) -> bool:
-        source = filled(
-            "probe/shuffle.cl.mako", attribute=attribute.format(size=size), size=size,
-            exchange=statement,
-        )  # fmt: skip
+    def exchanges(name: str, size: int) -> bool:
         item = np.arange(2 * size, dtype=np.int32)
         wanted = 3 * (item // size * size + size - 1 - item % size)
+        source = filled("probe/shuffle.cl.mako", name=name, size=size, by_ptx=name == SHFL)
         return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
 
-    for name, statement, attribute, sizes in tried:
-        if found := tuple(size for size in sizes if exchanges(statement, attribute, size)):
+    for name, sizes in tried.items():
+        if found := tuple(size for size in sizes if exchanges(name, size)):
             return name, found
     return "", ()
 

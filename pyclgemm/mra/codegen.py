@@ -62,7 +62,7 @@ def _contraction(
     source = _source(
         "staged_column" if staged else "column",
         replace(transform, tensors=unknown, out=unknown), traits, ITEMS, template="column",
-        extra=(Argument("k", "int"),), staged=staged, most_extent=MOST_EXTENT,
+        staged=staged, most_extent=MOST_EXTENT,
     )  # fmt: skip
     return source, math.ceil(count * k / ITEMS)
 
@@ -124,14 +124,6 @@ def _tensor_arguments(name: str, kind: str, stack: TensorStack, real: str) -> li
     return [Argument(name, kind, real), *(Argument(number, "long") for number in numbers)]
 
 
-def _offsets(name: str, stack: TensorStack) -> tuple[str, str]:
-    """Where tensor n begins, and from there an element: of strides that are known, or arguments."""
-    arguments = (f"{name}_stride_{i}" for i in range(3))
-    each, first, second = stack.strides[:3] if stack.is_contiguous else arguments
-    third = "" if stack.has_rows else f" * {name}_stride_3"
-    return f"(long)(n) * {each}", f"(first) * {first} + (second) * {second} + (third){third}"
-
-
 def _source(
     name: str,
     transform: Transform,
@@ -139,22 +131,19 @@ def _source(
     items: int,
     *,
     arguments: tuple[Argument, ...] = (),
-    extra: tuple[Argument, ...] = (),
     template: str = "",
     **context: Any,
 ) -> KernelSource:
-    """Fill a template, for a kernel of the usual arguments and `extra` ones, or of others."""
+    """Fill a template, for a kernel of the usual arguments or of others."""
     kernel_name = f"transform3d_{name}"
     k, real = transform.tensors.extent, transform.element.real
     arguments = arguments or (
         Argument("count", "long"),
-        *extra,
+        *((Argument("k", "int"),) if template == "column" else ()),
         *_tensor_arguments("tensors", "input", transform.tensors, real),
         *matrix_arguments("matrix", _STRIDED, "input", real),
         *_tensor_arguments("out", "output", transform.out, real),
     )
-    stacks = {"tensors": transform.tensors, "out": transform.out}
-    offsets = {name: _offsets(name, stack) for name, stack in stacks.items()}
     text = render(
         f"mra/{template or name}.cl.mako",
         arguments,
@@ -164,8 +153,7 @@ def _source(
         items=items,
         plus=plus,
         multiply_add_of=multiply_add(transform.dtype, traits),
-        starts={name: start for name, (start, _) in offsets.items()},
-        offsets={name: offset for name, (_, offset) in offsets.items()},
+        stacks={"tensors": transform.tensors, "out": transform.out},
         **context,
     )
     header = f"// K = {k}, {transform.dtype}.\n\n"

@@ -77,7 +77,7 @@ class TransformPlan:
         return_event: bool = False,
         add_event: bool = True,
     ) -> Any:
-        """Run the transform.
+        """Run the transform; errors are those of a `GemmPlan`.
 
         Parameters
         ----------
@@ -88,13 +88,6 @@ class TransformPlan:
             The destination; None allocates one.
         wait_for, return_event, add_event
             As for `GemmPlan`.
-
-        Raises
-        ------
-        ShapeError, DtypeError
-            If an array differs from what the plan was made for.
-        ArgumentError
-            If `out` shares memory with an operand.
         """
         if out is None:
             out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
@@ -115,18 +108,13 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters are those of `transform3d`. Of the arrays, which are on the device, only shapes,
-    strides and element type count.
+    Parameters and errors are those of `transform3d`. Of the arrays, which are on the device, only
+    shapes, strides and element type count.
 
     Returns
     -------
     TransformPlan
         To be called with arrays; its `choice` says which kernels run, and why.
-
-    Raises
-    ------
-    ShapeError, DtypeError, ArgumentError, UnsupportedError, KernelBuildError
-        As `transform3d` does.
 
     Examples
     --------
