@@ -7,7 +7,7 @@
 ## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an
 ## ElementType), last_vector (the offset of the last vector of a row), aligned (whether all vectors
 ## are), matrix_width and part_width (elements of a vector of the matrix that is read from the start of
-## a row, and from `first_row`), unroll (depths), plus, load, store, load_local, store_local.
+## a row, and from `first_row`), unroll (depths), plus, load_local, store_local.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%
     width = config.VW
@@ -179,6 +179,28 @@ ${transform.signature(config.ITEMS)}
         }
     }
 }
+
+## A vector along the third dimension, at a pointer to where it starts. On a CPU vectors may overlap, so that
+## not all of them are aligned.
+<%def name="load(pointer)" filter="trim">
+<% width, stack = config.VW, stacks["tensors"] %>
+% if stack.has_rows or width == 1:
+${element.load(pointer, width, aligned=aligned and stack.alignment >= width)}
+% else:
+(vector)(${", ".join(f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))})
+% endif
+</%def>
+
+<%def name="store(value, pointer)" filter="trim">
+<% width, stack = config.VW, stacks["out"] %>
+% if stack.has_rows or width == 1:
+${element.store(value, pointer, width, aligned=aligned and stack.alignment >= width)}
+% else:
+% for i in range(width):
+(${pointer})[OUT_AT(0, 0, ${i})] = ${value}${element.lane(i, width)};
+% endfor
+% endif
+</%def>
 
 ## sums[j] += x * b_row[j] for all j < count, where b_row is read by vectors of `step` elements.
 <%def name="multiply_add_row(count, step)" filter="trim">

@@ -92,7 +92,7 @@ ${transform.signature(sub_groups * unit.lanes)}
             % for i in range(result.width):
             {
                 const int row = ${plus(f"{unit.m} * tile + {result.row}", group * result.row_step)};
-                const int column = ${plus(f"{unit.n} * j + {result.column}", group * result.column_step + i)};
+                const int column = ${plus(f"{unit.n} * j + {result.column}", i)};
                 if (row < K * K && column < K) {
                     out[OUT_AT(row / K, row % K, column)] = ${c_element(result.width * group + i)};
                 }

@@ -3,17 +3,21 @@
 ## other index, a local tile transposes it. Elements may be split into terms on the way.
 <%namespace name="split_terms" file="/common/split.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
+<%
+    element = f"source[{offset}]"
+    read = f"({stored})({element}.x, -{element}.y)" if layout.conjugate else element
+%>
 typedef ${extent_type} extent;
 typedef ${stored} stored;
 
-#define TILE ${tile}  // rows and columns of a work-group's block
+#define TILE ${block}  // rows and columns of a work-group's block
 #define ROWS ${rows}  // rows of it that are copied at a time
 % if split:
 
 ${split_terms.functions(split, terms > 1)}
 % endif
 
-${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows}, 1)))", arguments)}
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {rows}, 1)))", arguments)}
 {
 % if turned:
     // One element of padding, so that neither walk through the tile stays in one bank.
@@ -24,7 +28,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
     const int x = get_local_id(0);
     const int y = get_local_id(1);
     % if moved:
-    ${prelude.own_group("block_column", block_columns)}
+    ${prelude.own_group("block_column", f"({row_length} + TILE - 1) / TILE")}
     const extent first_${inner} = block_column * TILE;
     % else:
     const extent first_${inner} = get_group_id(0) * TILE;
@@ -53,10 +57,15 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({tile}, {rows
             const long term_size = (long)padded_positions * padded_k;
             % endif
             % for term in range(terms):
-            const float lead${term} = leading(${left(term)});
-            destination[${term_entry(term)}] = ${split_bits(term)};
+            <% left = f"tail{term - 1}" if term else "value" %>\
+            const float lead${term} = leading(${left});
+            % if split.stored == "ushort":
+            destination[${plus(times(term, "term_size"), "entry")}] = as_uint(lead${term}) >> 16;
+            % else:
+            destination[${plus(times(term, "term_size"), "entry")}] = lead${term};
+            % endif
             % if term < terms - 1:
-            const float tail${term} = tail_of(${left(term)}, lead${term});
+            const float tail${term} = tail_of(${left}, lead${term});
             % endif
             % endfor
 % else:

@@ -6,13 +6,13 @@ typedef ${extent_type} extent;
 typedef ${stored} stored;
 typedef ${stored}4 quad;
 
-#define BLOCKS ${blocks}  // of 4 x 4 elements, along both indices
+#define BLOCKS ${block}  // of 4 x 4 elements, along both indices
 #define ROWS ${rows}  // rows of blocks that are copied at a time
 
 // The first elements of four, those before the `end` of their line; the others are zero.
 static inline quad load_quad(const __global stored *from, const bool inside, const extent first, const extent end)
 {
-% if aligned:
+% if layout.alignment >= 4:
     if (inside && first + 4 <= end) {
         return *(const __global quad *)from;
     }
@@ -25,7 +25,7 @@ static inline quad load_quad(const __global stored *from, const bool inside, con
     return loaded;
 }
 
-${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({blocks}, {rows}, 1)))", arguments)}
+${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {rows}, 1)))", arguments)}
 {
     // A row holds quads along the destination, permuted: those written together differ in bank.
     __local quad transposed[4 * BLOCKS][BLOCKS + 1];
@@ -34,7 +34,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({blocks}, {ro
     const int x = get_local_id(0);
     const int y = get_local_id(1);
     % if moved:
-    ${prelude.own_group("block_column", block_columns)}
+    ${prelude.own_group("block_column", f"({row_length} + 4 * BLOCKS - 1) / (4 * BLOCKS)")}
     const extent first_${inner} = block_column * (4 * BLOCKS);
     % else:
     const extent first_${inner} = get_group_id(0) * (4 * BLOCKS);
@@ -46,18 +46,18 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({blocks}, {ro
         for (int i = 0; i < 4; ++i) {
             const extent ${inner} = first_${inner} + 4 * block + i;
             const extent ${outer} = first_${outer} + 4 * x;
-            lines[i] = load_quad(source + ${offset}, ${inner} < ${inner_end}, ${outer}, ${outer_end});
+            lines[i] = load_quad(source + ${offset}, ${inner} < ${ends[inner]}, ${outer}, ${ends[outer]});
         }
         const int column = block ^ (x / 8 & 3);
         % for part in range(4):
-        transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(${quad(part)});
+        transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(lines[0].s${part}, lines[1].s${part}, lines[2].s${part}, lines[3].s${part});
         % endfor
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int row = y; row < 4 * BLOCKS; row += ROWS) {
         const extent ${inner} = first_${inner} + 4 * x;
         const extent ${outer} = first_${outer} + row;
-        if (${inner} < padded_${inner_end} && ${outer} < padded_${outer_end}) {
+        if (${inner} < padded_${ends[inner]} && ${outer} < padded_${ends[outer]}) {
             const long entry = (long)${outer} * ${leading_dimension} + ${inner};
             *(__global quad *)(destination + entry) = transposed[row][x ^ (row / 32 & 3)];
         }

@@ -50,8 +50,7 @@ class OperandLanes:
 class ResultLanes:
     """Which elements of a fragment of the result a lane holds.
 
-    Element ``width * g + i`` is that at row ``row + g * row_step``, column
-    ``column + g * column_step + i``.
+    Element ``width * g + i`` is that at row ``row + g * row_step``, column ``column + i``.
     """
 
     row: str  # the lane's first element, expressions of C in ``lane``
@@ -59,7 +58,6 @@ class ResultLanes:
     width: int  # neighbouring columns in consecutive elements
     groups: int  # how many such runs the lane holds
     row_step: int = 0  # from one run to the next
-    column_step: int = 0
 
 
 @dataclass(unsafe_hash=True)

@@ -97,39 +97,20 @@ def pack_launch(
     if form.padding:
         leading_dimension = f"({row_length} + {form.padding})"
     block, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
-    local_size = (block, rows)
     turned, size = contiguous == outer, stored_bytes(dtype)
-    context: dict[str, Any] = {
-        "name": f"pack_{name}", "stored": stored, "extent_type": position_type, "rows": rows,
-        "inner": inner, "outer": outer, "leading_dimension": leading_dimension,
-    }  # fmt: skip
     quads_fit = 4 * block * (block + 1) * 4 * size <= traits.local_memory_bytes
-    if turned and size <= 2 and (along + form.padding) % 4 == 0 and quads_fit and not split:
-        template = "pack/quads.cl.mako"
-        context |= {
-            "blocks": block, "aligned": layout.alignment >= 4, "offset": offset,
-            "block_columns": f"({row_length} + 4 * BLOCKS - 1) / (4 * BLOCKS)",
-            "quad": lambda lane: ", ".join(f"lines[{line}].s{lane}" for line in range(4)),
-            "inner_end": ends[inner], "outer_end": ends[outer],
-        }  # fmt: skip
-        block *= 4
-    else:
-        template = "pack/pack.cl.mako"
-        read = f"source[{offset}]"
-        bits = "as_uint(lead{}) >> 16" if split and split.stored == "ushort" else "lead{}"
-        context |= {
-            "tile": block, "turned": turned, "split": split, "terms": form.terms,
-            "read": f"({stored})({read}.x, -{read}.y)" if layout.conjugate else read,
-            "block_columns": f"({row_length} + TILE - 1) / TILE",
-            # Of a split term: what was left before it was taken, where it is stored, and as what.
-            "left": lambda term: f"tail{term - 1}" if term else "value",
-            "term_entry": lambda term: plus(times(term, "term_size"), "entry"),
-            "split_bits": bits.format,
-        }  # fmt: skip
-    text = render(template, arguments, **context)
-    source = KernelSource(f"pack_{name}", text, arguments, local_size)
+    by_quads = turned and size <= 2 and (along + form.padding) % 4 == 0 and quads_fit and not split
+    text = render(
+        f"pack/{'quads' if by_quads else 'pack'}.cl.mako", arguments, name=f"pack_{name}",
+        stored=stored, extent_type=position_type, layout=layout, offset=offset, inner=inner,
+        outer=outer, ends=ends, row_length=row_length, leading_dimension=leading_dimension,
+        block=block, rows=rows, turned=turned, split=split, terms=form.terms, plus=plus,
+        times=times,
+    )  # fmt: skip
+    source = KernelSource(f"pack_{name}", text, arguments, (block, rows))
+    packed = 4 * block if by_quads else block  # rows and columns that a work-group packs
     matrices, destination_stride = batch or (1, 0)
-    groups = (math.ceil(along / block) * matrices, math.ceil(across / block))
+    groups = (math.ceil(along / packed) * matrices, math.ceil(across / packed))
     by_name = arguments_of_matrix("source", role, matrix) | {
         "positions": matrix.rows if name == "a" else matrix.columns,
         "k": matrix.columns if name == "a" else matrix.rows,

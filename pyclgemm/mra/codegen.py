@@ -89,28 +89,13 @@ def generate_fused(
     # A CPU reads one element of the matrix and broadcasts it to a vector.
     matrix_width = VECTOR_BYTES // size if is_gpu else 1
 
-    # Vectors along the third dimension. On a CPU they may overlap, so that not all are aligned.
-    def load(pointer: str) -> str:
-        if tensors.has_rows or width == 1:
-            return element.load(pointer, width, aligned=is_gpu and tensors.alignment >= width)
-        entries = (f"({pointer})[TENSORS_AT(0, 0, {i})]" for i in range(width))
-        return f"(vector)({', '.join(entries)})"
-
-    def store(value: str, pointer: str) -> str:
-        if out.has_rows or width == 1:
-            return element.store(value, pointer, width, aligned=is_gpu and out.alignment >= width)
-        return "\n".join(
-            f"({pointer})[OUT_AT(0, 0, {i})] = {value}{element.lane(i, width)};"
-            for i in range(width)
-        )
-
     return _source(
         "fused", transform, traits, config.ITEMS, config=config, held=held, element=element,
         last_vector=k - width, aligned=is_gpu,
         matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
-        unroll=_UNROLL if is_gpu else 1, load=load, store=store,
+        unroll=_UNROLL if is_gpu else 1,
         load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
         store_local=functools.partial(
             element.store, width=width, aligned=is_gpu, space="__local"

@@ -151,9 +151,7 @@ class ResultText:
         self.group = "group" if held.groups > 1 else "0"  # the number of a run of neighbours
         # The row of a run in its fragment, and its first column in fragment j of a row of them.
         self.row = plus(times(held.row_step, self.group), held.row)
-        self.column = plus(
-            times(self.unit.n, "j"), times(held.column_step, self.group), held.column
-        )
+        self.column = plus(times(self.unit.n, "j"), held.column)
         # Results side by side: those that a work-item has joined, or a lane's own; and how many of
         # them are stored at once.
         self.run = self.joined.width if self.joined else held.width
