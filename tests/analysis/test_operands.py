@@ -127,9 +127,6 @@ def test_old_operands_make_room(queue, monkeypatch, five_sets):
     assert store.get(shapes[0], "float32") is store.get(shapes[0], "float32")
 
 
-# The check of a result
-
-
 @pytest.mark.parametrize(("dtype", "reason"), [("float32", "no finite"), ("int8", "it is -1")])
 def test_what_is_not_written_is_wrong(queue, dtype, reason):
     operands = make_operands(queue, SHAPE, dtype)

@@ -40,9 +40,6 @@ def square(queue, rng):
     return upload(queue, *draw(rng, (60, 60), (60, 60)))
 
 
-# ------------------------------------------------------------- who takes it later
-
-
 ALL = np.s_[:, :]
 #: Shapes of A and B, and what is taken of each.
 LAYOUTS = {
@@ -73,16 +70,12 @@ def test_a_product_of_the_same_layout_takes_the_record(queue, records, name):
 @pytest.mark.parametrize("name", ["strided", "save=False", "nothing to compute"])
 def test_what_no_later_product_would_be_known_by_is_not_recorded(queue, records, square, name):
     a, b = square
-    options = dict(BRIEFLY)
     if name == "strided":
         a = (cl_array.zeros(queue, (60, 120), np.float32) + 1)[:, ::2]
-    elif name == "save=False":
-        options["save"] = False
     alpha = 0.0 if name == "nothing to compute" else 1.0
     plan = pyclgemm.plan(queue, a, b, alpha=alpha)
-    plan.autotune(**options)
-    left = np.ones((60, 60)) if name == "strided" else a.get()
-    expected = alpha * left @ square[1].get()
+    plan.autotune(**BRIEFLY, save=name != "save=False")
+    expected = alpha * (np.ones((60, 60)) if name == "strided" else a.get()) @ b.get()
     np.testing.assert_allclose(plan(a, b).get(), expected, rtol=1e-4, atol=1e-4)
     assert records() == []
     assert MEASURED not in pyclgemm.explain(queue, *square).reason
@@ -100,17 +93,19 @@ def test_a_product_that_was_prepared_before_takes_the_record(queue, records, squ
     assert records() == ["60x60x60"]
 
 
-# ------------------------------------------------------------- what is left as it was
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_the_content_of_the_result_is_restored(queue, records, square, rng, in_place):
+@pytest.mark.parametrize("case", ["", "in place", "a launch fails"])
+def test_the_content_of_the_result_is_restored(queue, records, square, rng, case):
     (before,) = draw(rng, (60, 100))
     (whole,) = upload(queue, before)
-    out = whole[:, 3:63]
-    options = {"c": out, "beta": 0.5} if in_place else {}
-    plan = pyclgemm.plan(queue, *square, **options, out=out)
-    plan.autotune(**BRIEFLY)
+    out, in_place = whole[:, 3:63], case == "in place"
+    plan = pyclgemm.plan(queue, *square, *[out] * in_place, beta=0.5 if in_place else None, out=out)
+    if case == "a launch fails":
+        interrupted = patch.object(autotuning, "Bench", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            plan.autotune(**BRIEFLY)
+        assert records() == []
+    else:
+        plan.autotune(**BRIEFLY)
     np.testing.assert_array_equal(whole.get(), before)
     a, b = square
     plan(a, b, *[out] * in_place, out=out)
@@ -118,47 +113,30 @@ def test_the_content_of_the_result_is_restored(queue, records, square, rng, in_p
     np.testing.assert_allclose(whole.get()[:, 3:63], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_content_is_restored_where_a_launch_fails(queue, records, square, rng):
-    (before,) = draw(rng, (60, 60))
-    (out,) = upload(queue, before)
-    plan = pyclgemm.plan(queue, *square, out=out)
-    interrupted = patch.object(autotuning, "Bench", side_effect=KeyboardInterrupt)
-    with interrupted, pytest.raises(KeyboardInterrupt):
-        plan.autotune(**BRIEFLY)
-    np.testing.assert_array_equal(out.get(), before)
-    assert records() == []
-
-
-# ------------------------------------------------------------- time
-
-
 @pytest.mark.parametrize(("build", "timed"), [(0.01, 5), (0.2, 3), (0.6, 1), (100.0, 1)], ids=str)
 def test_slow_builds_leave_choices_out(queue, home, square, build, timed):
-    time = FakeTime()
+    time, real = FakeTime(), autotuning.build_sequence
 
     def slow(*arguments):
         time.seconds += build
-        return autotuning_build(*arguments)
+        return real(*arguments)
 
-    autotuning_build = autotuning.build_sequence
     plan = pyclgemm.plan(queue, *square)
+    arrays = [*square, cl_array.zeros_like(square[0])]
+    options = {"top": 5, "seconds": 1.0, "save": False, "clock": time.clock()}
     with patch.object(autotuning, "build_sequence", slow):
-        found = autotuning.autotune(
-            queue, plan.product, [*square, cl_array.zeros_like(square[0])], (1.0, None),
-            top=5, seconds=1.0, save=False, clock=time.clock(),
-        )  # fmt: skip
+        found = autotuning.autotune(queue, plan.product, arrays, (1.0, None), **options)
     assert found.choice.reason == f"the fastest of {timed} that were timed"
 
 
 @pytest.mark.parametrize("refused", [1, 5])
 def test_choices_that_cannot_be_built_are_left_out(queue, home, square, refused):
     plan = pyclgemm.plan(queue, *square)
-    build, calls = autotuning.build_sequence, []
+    build, errors = autotuning.build_sequence, refused * [KernelBuildError("a test")]
 
     def refusing(*arguments):
-        calls.append(arguments)
-        if len(calls) <= refused:
-            raise KernelBuildError("a test")
+        if errors:
+            raise errors.pop()
         return build(*arguments)
 
     expected = raises(UnsupportedError, "none of 5") if refused == 5 else nullcontext()
@@ -167,41 +145,23 @@ def test_choices_that_cannot_be_built_are_left_out(queue, home, square, refused)
         assert plan.choice.reason == "the fastest of 4 that were timed"
 
 
-# ------------------------------------------------------------- arguments
-
 REFUSED = [
     *(("top", value) for value in (0, -1, 1.5, "5", None, True)),
     *(("seconds", value) for value in (0, -1, 3601, float("nan"), float("inf"), "1", None, True)),
     ("seconds", 1j),
+    *(("batch_sizes", value) for one in (0, -3, 1.5, "16", None, True) for value in (one, [one])),
 ]
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)
 @pytest.mark.parametrize("of", ["plan", "layer"])
 def test_arguments_that_are_refused(queue, square, name, value, of):
-    with raises(pyclgemm.ArgumentError, name, repr(value), "wanted"):
-        if of == "plan":
+    shown = repr(value[0] if isinstance(value, list) else value)
+    with raises(pyclgemm.ArgumentError, name, shown, "wanted"):
+        if of == "plan" and name != "batch_sizes":
             pyclgemm.plan(queue, *square).autotune(**{name: value})
         else:
-            pyclgemm.DenseLayer(queue, square[1]).autotune([], **{name: value})
-
-
-@pytest.mark.parametrize("value", [0, -3, 1.5, "16", None, True])
-@pytest.mark.parametrize("is_one", [False, True])
-def test_batch_sizes_that_are_refused(queue, square, value, is_one):
-    layer = pyclgemm.DenseLayer(queue, square[1])
-    with raises(pyclgemm.ArgumentError, "batch_sizes", repr(value), "integers", "wanted"):
-        layer.autotune(value if is_one else [value])
-
-
-def test_numbers_of_numpy_are_numbers(queue, records, square):
-    plan = pyclgemm.plan(queue, *square)
-    plan.autotune(np.int64(1), np.float32(0.05))
-    layer = pyclgemm.DenseLayer(queue, square[1])
-    assert list(layer.autotune(np.array([3]), 1, 0.05, save=False)) == [3]
-
-
-# ------------------------------------------------------------- layers and first calls
+            pyclgemm.DenseLayer(queue, square[1]).autotune(**{"batch_sizes": [], name: value})
 
 
 def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, square, traits):
@@ -231,6 +191,9 @@ def test_a_layer_takes_the_fastest(queue, records, square, rng):
     assert choices.keys() == {1, 16}
     assert sorted(records()) == ["16x60x60 with B packed", "1x60x60 with B packed"]
     assert all("that were timed" in choice.reason for choice in choices.values())
+    # Numbers of NumPy are numbers.
+    few = layer.autotune(np.array([3]), np.int64(1), np.float32(0.05), save=False)
+    assert list(few) == [3] and len(records()) == 2
 
 
 @pytest.fixture

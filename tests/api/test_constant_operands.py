@@ -65,16 +65,13 @@ def test_packed_matrix_is_a_copy_and_leaves_its_source_alone(queue, rng):
     np.testing.assert_array_equal(got, source.initial)
 
 
-# Layers
-
 INPUTS, OUTPUTS = 64, 35
 
 
 @pytest.fixture
 def parameters(rng):
     """A weight and a bias."""
-    weight, bias = draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,))
-    return weight, bias
+    return draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,))
 
 
 #: Rows, element type, whether there is a bias, and the activation.
@@ -104,25 +101,21 @@ def test_changing_batch_sizes_into_a_destination(queue, rng, parameters, on_devi
     layer = pyclgemm.DenseLayer(queue, given_weight, bias, "relu")
     given_weight.fill(np.nan)  # the layer has its own
     for batch in (3, 64, 1, 3, 0, 100, 64):
-        x, out = random_array(rng, (batch, INPUTS), "float32"), np.empty((batch, OUTPUTS), "f")
-        out.fill(np.nan)
+        x, out = draw(rng, (batch, INPUTS))[0], np.full((batch, OUTPUTS), np.nan, np.float32)
         given, given_out = upload(queue, x, out) if on_device and batch else (x, out)
         assert_gemm(layer(given), x, weight, bias=bias, activation="relu")
         assert layer(given, out=given_out) is given_out
         assert_gemm(given_out, x, weight, bias=bias, activation="relu")
 
 
-def test_parameters_of_the_device_and_of_a_strided_batch(queue, rng, parameters):
+def test_parameters_of_the_device_a_strided_batch_and_a_transposed_weight(queue, rng, parameters):
     layer = pyclgemm.DenseLayer(queue, *upload(queue, *parameters))
     (x,) = draw(rng, (20, 2 * INPUTS))
     (there,) = upload(queue, x)
-    got = layer(there[::2, INPUTS:])
-    assert_gemm(got, x[::2, INPUTS:], parameters[0], bias=parameters[1])
-
-
-def test_transposed_weight_view(queue, rng):
+    x = x[::2, INPUTS:]
+    assert_gemm(layer(there[::2, INPUTS:]), x, parameters[0], bias=parameters[1])
     # A framework that keeps weights as (out, in) hands over a transposed view.
-    stored, x = draw(rng, (OUTPUTS, INPUTS), (7, INPUTS))
+    (stored,) = draw(rng, (OUTPUTS, INPUTS))
     for weight in (stored.T, upload(queue, stored)[0].T):
         assert_gemm(pyclgemm.DenseLayer(queue, weight)(x), x, stored.T)
 

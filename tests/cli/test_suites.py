@@ -10,12 +10,6 @@ from pyclgemm.errors import ArgumentError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.features import features_of
 
-SQUARES = [shape.sizes for shape in SUITES["square"]]
-
-
-def sizes_of(text):
-    return [shape.sizes for shape in parse_suite(text)]
-
 
 @pytest.mark.parametrize("name", sorted(SUITES))
 def test_a_suite_by_name_is_the_suite_and_has_no_doubles(name):
@@ -52,32 +46,36 @@ def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
         assert max(rows) > 2000 > 100 > min(rows)
 
 
+def shapes_of(text):
+    """Shapes as text, or those of suites."""
+    return [one for word in text.split() for one in SUITES.get(word) or [GemmShape.parse(word)]]
+
+
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        ("3x2x1, 5x6x7 ,,3x2x1", [(3, 2, 1), (5, 6, 7)]),
-        ("8x8x8,square", [(8, 8, 8), *SQUARES]),
-        ("256x256x256,square", SQUARES),
-        (shape_text((7, 8, 9)), [(7, 8, 9)]),
+        ("3x2x1, 5x6x7 ,,3x2x1", "3x2x1 5x6x7"),
+        ("8x8x8,square", "8x8x8 square"),
+        ("256x256x256,square", "square"),
+        (shape_text((7, 8, 9)), "7x8x9"),
+        # Layouts and padding tell products apart.
+        ("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9", "3x2x1:NT 3x2x1 3x2x1+7 3x2x1*9"),
     ],
 )
 def test_parts_are_joined_in_order_and_doubles_fall_out(text, shapes):
-    assert sizes_of(text) == shapes
-
-
-def test_layouts_and_padding_tell_products_apart():
-    assert parse_products("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9") == [
-        GemmShape(3, 2, 1, "NT"), GemmShape(3, 2, 1), GemmShape(3, 2, 1, padding=7),
-        GemmShape(3, 2, 1, batch=9),
-    ]  # fmt: skip
+    assert parse_products(text) == shapes_of(shapes)
 
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "shapes.txt"
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
-    expected = [(64, 3072, 768), (64, 768, 3072), (1, 2, 3), *SQUARES]
-    assert sizes_of(str(path)) == expected
-    assert sizes_of(f"9x9x9,{path}") == [(9, 9, 9), *expected]
+    expected = shapes_of("64x3072x768 64x768x3072 1x2x3 square")
+    assert parse_suite(str(path)) == expected
+    assert parse_suite(f"9x9x9,{path}") == [*shapes_of("9x9x9"), *expected]
+    for content, words in (b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "be read"):
+        path.write_bytes(content)
+        with pytest.raises(ArgumentError, match=words):
+            parse_suite(str(path))
 
 
 @pytest.mark.parametrize(
@@ -94,13 +92,3 @@ def test_what_is_no_shape_is_named(read, texts, words):
         with pytest.raises(ArgumentError, match=words) as caught:
             read(text)
         assert repr(text.strip(", ").split(",")[-1] or text) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "cannot be read")],
-)
-def test_what_a_file_has_that_is_no_shape_is_named(tmp_path, content, words):
-    (tmp_path / "shapes").write_bytes(content)
-    with pytest.raises(ArgumentError, match=words):
-        parse_suite(str(tmp_path / "shapes"))

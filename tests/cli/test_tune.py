@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.device.discovery import choose_device
+from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.selection.database import load_database, read_file
 from pyclgemm.tuning import calibrate, tuner
@@ -32,15 +32,8 @@ def few_trials(monkeypatch):
     real = tuner.tune
 
     def briefly(*arguments, progress, **options):
-        told = []
-
-        def count(event):
-            progress(event)
-            told.append(event)
-            if len(told) == 6:
-                raise KeyboardInterrupt
-
-        return real(*arguments, progress=count, **options)
+        after_six = Mock(side_effect=[None] * 5 + [KeyboardInterrupt])
+        return real(*arguments, progress=lambda event: (progress(event), after_six()), **options)
 
     monkeypatch.setattr(tuner, "tune", briefly)
 
@@ -90,33 +83,37 @@ def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_pa
     assert not list(home.rglob("databases/*.json"))
 
 
-def thrice_as_predicted(kernel):
-    traits = choose_device(None).traits
-    return 3 * float(predict([kernel.config], kernel.problem, traits, load_database())[0])
+def thrice_as_predicted(queue):
+    """A timer for a device's kernels."""
+
+    def seconds(kernel):
+        traits = traits_of(queue.device)
+        return 3 * float(predict([kernel.config], kernel.problem, traits, load_database())[0])
+
+    return Mock(seconds=seconds)
 
 
 @pytest.mark.parametrize(
     ("seconds", "timer", "words"),
     [
         ("1", None, "Done in"),
-        ("30", Mock(side_effect=KeyboardInterrupt), "Interrupted after"),
-        ("30", lambda queue: Mock(seconds=thrice_as_predicted), "median error"),
+        ("300", Mock(side_effect=KeyboardInterrupt), "Interrupted after"),
+        ("300", thrice_as_predicted, "median error"),
     ],
 )
 def test_calibration_says_what_it_kept(home, traits, monkeypatch, seconds, timer, words):
     monkeypatch.setitem(PACES, "ceilings", (Pace(1e-4, 0.0, 1),) * 2)
     if timer:
         monkeypatch.setattr(calibrate, "KernelTimer", timer)
+    else:
+        monkeypatch.setattr(calibrate, "_CEILINGS_UNTIL", 0.0)  # there is time for one alone
     output = output_of("calibrate", "--device", traits.platform, "--seconds", seconds)
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in output.replace("\n", "")
     assert words in output
     assert read_file(path).ceilings
     # The next one finds the ceilings.
-    assert bool(list(home.rglob("ceilings/*.json"))) == (seconds == "30")
-
-
-# -------------------------------------------------------------------------- as a process
+    assert bool(list(home.rglob("ceilings/*.json"))) == (seconds == "300")
 
 
 @pytest.fixture

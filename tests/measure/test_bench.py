@@ -172,8 +172,6 @@ def test_every_user_has_a_pace_for_every_device(user):
     assert pace_for(user, "cpu").rest == 4.0 or user == "ceilings"
 
 
-# Behind a kernel that holds the queue. A call takes the host 9 us, the device 2 us.
-
 TAKES = pytest.mark.parametrize("takes", [1, 3])
 
 
@@ -296,9 +294,6 @@ def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
     for _ in range(filled_queue._MOST_ALONE + 1):
         seconds = burst.sample()
     assert seconds == pytest.approx(2e-6, rel=0.01)
-
-
-# The kernel that holds a queue, on devices
 
 
 def test_what_comes_after_waits_until_it_lets_go(fresh_queue):

@@ -30,9 +30,6 @@ def config(request, queue):
     return request.param
 
 
-# Numbers
-
-
 #: The first number that rounds to infinity.
 BEYOND = float(np.finfo(np.float32).max) * (1 + 2.0**-24)
 LONG = np.longdouble("1e4000")  # infinite where it is a double
@@ -67,9 +64,6 @@ def test_infinity_nan_and_the_largest_are_numbers(queue, alpha):
     ones = np.ones((3, 3), np.float32)
     got = pyclgemm.gemm(queue, ones, ones / 4, alpha=alpha)
     np.testing.assert_array_equal(got, np.full((3, 3), alpha * 0.75, np.float32))
-
-
-# Launches
 
 
 class _Refused(KernelLaunch):
@@ -159,9 +153,6 @@ def test_an_event_of_another_context(device, queue, arrays, hosts):
     finally:
         event.set_status(cl.command_execution_status.COMPLETE)
     assert_gemm(pyclgemm.gemm(queue, *arrays, beta=2.0), *hosts, beta=2.0)
-
-
-# Memory
 
 
 def test_a_result_larger_than_the_devices_memory(queue):

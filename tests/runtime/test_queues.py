@@ -34,9 +34,6 @@ def arrays(fresh_queue, hosts):
     return upload(fresh_queue, *hosts)
 
 
-# Events of products
-
-
 @pytest.mark.parametrize(
     ("result", "wait_for"), [("new", None), ("given", []), ("host", ())], ids=str
 )
@@ -100,9 +97,6 @@ def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
         assert_gemm(one, *hosts)
 
 
-# Launches without an event
-
-
 @pytest.fixture(params=["directly", "by pyopencl", "hidden"])
 def way(request, monkeypatch):
     """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
@@ -152,8 +146,6 @@ def test_a_library_without_the_function_is_no_error(monkeypatch):
     assert enqueue._enqueue_function() is None
     enqueue._enqueue_function.cache_clear()
 
-
-# Threads
 
 THREADS = 4
 ROUNDS = 100
@@ -222,9 +214,6 @@ def test_threads_that_push_out_what_others_prepared(queue, in_threads, monkeypat
 
     in_threads(multiply)
     assert len(table) <= 2
-
-
-# Memory
 
 
 @pytest.fixture

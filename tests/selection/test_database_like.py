@@ -64,9 +64,6 @@ def written(tmp_path, content):
     return path
 
 
-# -------------------------------------------------------------------------- what is borrowed
-
-
 def test_an_entry_without_records_has_those_of_another_without_their_speed(tmp_path):
     read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None})))
     assert entry_of(read, HALF).records == entry_of(read, HALF).own == LENT
@@ -127,9 +124,6 @@ def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(t
     assert entry.records == without_speed(*LENT[1:])
 
 
-# -------------------------------------------------------------------------- who sees them
-
-
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     file = a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER)
     database = a_database(file)
@@ -142,9 +136,6 @@ def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
     offered = {one.config for one in alternatives(other, H100, database)}
     assert {GEMV, WGMMA, MATRIX, DIRECT} <= offered
     assert choose(other, H100, database, "wgmma").config == WGMMA
-
-
-# -------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -185,9 +176,6 @@ def test_an_entry_whose_lender_is_missing_is_not_saved(tmp_path):
     with pytest.raises(DatabaseError, match="like is float16 by F16_F16_F32, of which the file"):
         save_file(a_file(path, borrower()))
     assert not path.exists()
-
-
-# -------------------------------------------------------------------------- what is saved
 
 
 def test_what_is_borrowed_is_not_written(tmp_path):

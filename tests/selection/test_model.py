@@ -56,9 +56,6 @@ BLANK = a_database(
 )
 
 
-# What is predicted
-
-
 @given(
     st.sampled_from(ARCHITECTURES), st.sampled_from(TYPES), st.sampled_from(LAYOUTS),
     st.tuples(*[st.integers(1, 3000)] * 3), st.sampled_from([0, 1, 2, 4]),
@@ -106,9 +103,6 @@ def test_the_choice_takes_the_least_of_the_predicted_times(architecture, text):
 def test_no_time_is_known_of_a_family_that_predicts_none():
     found = predict([DIRECT, ROWS], asked("64x64x64", "float64"), cpu(float64=False), BLANK)
     assert np.isinf(found).all()
-
-
-# What measurements correct
 
 
 def missed(product, *records):
@@ -165,9 +159,6 @@ def test_a_record_counts_on_its_own_device_alone():
     assert select(wanted, gpu(), a_database(default, measured([record]))).config == SMALL
 
 
-# What files state
-
-
 def file_with(coefficients, match="gpu", *, like=None, ceilings=None):
     """A file whose entry has fitted coefficients of the path "direct"."""
     model = Model("a test", "2026-01-01", {"direct": coefficients})
@@ -219,9 +210,6 @@ def test_an_entry_borrows_the_coefficients_of_the_one_it_is_like():
     database = a_database(file_with(Coefficients(launch=3.0), like=like))
     (time,) = predict([DIRECT], asked("64x64x64", "float16"), gpu(), database)
     assert time == pytest.approx(3.0, rel=1e-3)
-
-
-# Who takes part
 
 
 @pytest.mark.parametrize("traits", [gpu(), cpu(), gpu(max_work_group_size=128)])
@@ -317,9 +305,6 @@ def test_the_threshold_that_ships_for_navi_14_decides(text, path, reason):
     # The other path is what would be taken last.
     others = {"direct": "indirect", "indirect": "direct", "gemv": "direct"}
     assert choice.alternatives[-1].path == others[path]
-
-
-# An arithmetic that is at least as exact
 
 
 @pytest.mark.parametrize("precision", ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6"])

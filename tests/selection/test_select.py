@@ -20,33 +20,16 @@ from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Threshold
 from pyclgemm.selection.select import alternatives, faster_arithmetic, packed_layout, select
-from tests.support.databases import (
-    CPU_FILE,
-    DATABASE,
-    DIRECT,
-    GENERIC,
-    INDIRECT,
-    LARGE,
-    NARROW,
-    NVIDIA,
-    ROWS,
-    SMALL,
-    SQUARE,
-    a_database,
-    devices,
-    made_file,
-    measured,
-    sizes,
-)
+from tests.support import databases as db
+from tests.support.checks import raises
+from tests.support.databases import DIRECT, GENERIC, LARGE, SMALL, SQUARE, a_database, measured
 from tests.support.facts import cpu, gpu, problem, recorded
 from tests.support.reference import DTYPES
 
 
-def asked(text, types=("float32",)):
-    return GemmShape.parse(text).problem(*types)
+def asked(text, *types):
+    return GemmShape.parse(text).problem(*types or ("float32",))
 
-
-# -------------------------------------------------------------------------- a threshold
 
 BOTH = Threshold(mnk=10**6, m_or_n=448)
 
@@ -66,73 +49,54 @@ BOTH = Threshold(mnk=10**6, m_or_n=448)
     ],
 )  # fmt: skip
 def test_a_threshold_decides_and_the_reason_names_what_did(threshold, sizes, path, reason):
-    records = [recorded("1024x1024x1024", INDIRECT), recorded("256x256x256", DIRECT)]
-    published = made_file(records, NVIDIA, threshold, kind="published")
+    records = [recorded("1024x1024x1024", db.INDIRECT), recorded("256x256x256", DIRECT)]
+    published = db.made_file(records, db.NVIDIA, threshold, kind="published")
     choice = select(problem(*sizes), gpu(), a_database(published, GENERIC))
-    assert choice.path == choice.config.family == path
-    assert choice.config in (INDIRECT, DIRECT)
-    assert choice.level == "vendor"
+    assert (choice.path, choice.config.family, choice.level) == (path, path, "vendor")
+    assert choice.config in (db.INDIRECT, DIRECT)
     assert choice.reason.startswith(f"{reason}, ")
 
 
-def test_the_configurations_of_other_files_stand_in_for_a_path_that_the_file_lacks():
-    published = made_file([recorded("1024x1024x1024", INDIRECT)], NVIDIA, Threshold(mnk=10**6))
-    choice = select(problem(64, 64, 64), gpu(), a_database(published, GENERIC))
-    assert choice.path == "direct"
-
-
-def test_who_compared_the_paths_needs_no_threshold():
+def test_other_files_stand_in_for_a_path_and_who_compared_paths_needs_no_threshold():
+    records = [recorded("1024x1024x1024", db.INDIRECT)]
+    published = db.made_file(records, db.NVIDIA, Threshold(mnk=10**6))
+    assert select(problem(64, 64, 64), gpu(), a_database(published, GENERIC)).path == "direct"
     own = measured([recorded("64x64x64", LARGE)])
     choice = select(asked("64x64x64"), gpu(), a_database(own, GENERIC))
-    assert choice.config == LARGE
-    assert "at least" not in choice.reason
-
-
-# -------------------------------------------------------------------------- what was measured
+    assert choice.config == LARGE and "at least" not in choice.reason
 
 
 @pytest.mark.parametrize(
-    ("record", "text", "traits"),
+    ("record", "text"),
     [
-        ("50x70x64", "50x70x64", gpu()),
-        ("50x70x64:NT", "50x70x64:NT", gpu()),
-        ("128x128x128*256", "128x128x128*256", gpu()),
-        ("1x700x64", "1x700x64:TN", gpu()),  # a row lies alike either way
-        ("64x64x65536", "64x64x65536", gpu()),
+        *zip(*2 * [["50x70x64", "50x70x64:NT", "128x128x128*256", "64x64x65536"]], strict=True),
+        ("1x700x64", "1x700x64:TN"),  # a row lies alike either way
     ],
 )
-def test_what_was_measured_on_a_product_is_taken_for_it(record, text, traits):
+def test_what_was_measured_on_a_product_is_taken_for_it(record, text):
     # No prediction would take it: a tile of 16 x 16 for a large product, one of 128 for a row.
     for config in (SMALL, LARGE):
         own = measured([recorded(record, config, 12.5), recorded("2048x2048x2048", DIRECT, 1e4)])
-        choice = select(asked(text), traits, a_database(own, GENERIC))
+        choice = select(asked(text), gpu(), a_database(own, GENERIC))
         assert (choice.config, choice.level) == (config, "device")
         assert choice.reason == "measured on this very product: 12.5 GFLOPS"
-        flops = asked(text).flops
-        assert choice.seconds == pytest.approx(flops / 12.5e9)
+        assert choice.seconds == pytest.approx(asked(text).flops / 12.5e9)
 
 
 @pytest.mark.parametrize("text", ["50x70x65", "50x70x64:TT", "50x70x64*2", "50x70x64+1"])
 def test_for_another_product_it_is_one_of_many(text):
     own = measured([recorded("50x70x64", LARGE, 12.5)])
     choice = select(asked(text), gpu(), a_database(own, GENERIC))
-    assert "measured" not in choice.reason
-    assert choice.config != LARGE
+    assert "measured" not in choice.reason and choice.config != LARGE
 
 
 def test_the_users_own_record_comes_before_one_that_ships():
-    mine, theirs = (
-        measured([recorded("64x64x64", SMALL, 5.0)]),
-        measured([recorded("64x64x64", LARGE, 500.0)]),
-    )
-    choice = select(asked("64x64x64"), gpu(), Database(((mine,), (theirs,))))
-    assert choice.config == SMALL
+    records = (recorded("64x64x64", SMALL, 5.0), recorded("64x64x64", LARGE, 500.0))
+    groups = tuple((measured([record]),) for record in records)
+    assert select(asked("64x64x64"), gpu(), Database(groups)).config == SMALL
 
 
-# -------------------------------------------------------------------------- what is predicted
-
-
-@given(sizes, sizes, sizes, st.sampled_from(DTYPES), devices)
+@given(db.sizes, db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
 def test_what_ships_gives_a_valid_choice_for_every_problem(m, n, k, dtype, traits):
     database = Database(load_database().groups[-1:])
     choice = select(problem(m, n, k, dtype), traits, database)
@@ -175,49 +139,45 @@ def test_alternatives_are_in_the_order_of_their_times(architecture, text):
     ],
 )
 def test_the_family_that_is_made_for_a_product(architecture, dtype, text, families):
-    choice = select(asked(text, (dtype,)), typical_traits(architecture), load_database())
+    choice = select(asked(text, dtype), typical_traits(architecture), load_database())
     assert choice.path in families
 
 
-@pytest.mark.parametrize("architecture", ["sm_70", "sm_75"])
-def test_streamed_loads_are_left_out_where_there_are_none(architecture):
-    traits = typical_traits(architecture)
-    found = alternatives(asked("1x4096x4096"), traits, load_database())
-    streamed = {one.config.STREAMB for one in found if one.path == "gemv"}
-    assert streamed == ({0, 1} if architecture == "sm_75" else {0})
+def test_streamed_loads_are_left_out_where_there_are_none():
+    for architecture, values in (("sm_70", {0}), ("sm_75", {0, 1})):
+        traits = typical_traits(architecture)
+        found = alternatives(asked("1x4096x4096"), traits, load_database())
+        assert {one.config.STREAMB for one in found if one.path == "gemv"} == values
 
 
 @pytest.mark.parametrize("sizes", [(0, 5000, 5000), (5000, 0, 5000), (5000, 5000, 0)])
 def test_nothing_to_multiply(sizes):
-    choice = select(problem(*sizes), gpu(), DATABASE)
+    choice = select(problem(*sizes), gpu(), db.DATABASE)
     assert "needs no products" in choice.reason
-    tiles = (family_of(one).tile(one) for one in (choice.config, SMALL))
-    smallest, known = (tile.rows * tile.columns for tile in tiles)
-    assert smallest <= known
+    taken, small = (family_of(one).tile(one) for one in (choice.config, SMALL))
+    assert taken.rows * taken.columns <= small.rows * small.columns
 
 
 def test_nothing_fits_says_what_was_tried():
-    with pytest.raises(UnsupportedError) as caught:
-        select(problem(64, 64, 64), gpu(local_memory_bytes=16, max_work_group_size=1), DATABASE)
-    message = str(caught.value)
-    assert "no configuration for float32 by F32_F32_F32 fits 'NVIDIA H100 80GB HBM3'" in message
-    assert "limit 16" in message
-    with pytest.raises(UnsupportedError, match=r"no database has an entry for this type \(cpu\)"):
-        select(problem(64, 64, 64, "float64"), cpu(), DATABASE)
+    with raises(UnsupportedError, "limit 16", "no configuration for float32 by F32_F32_F32 fits",
+                "'NVIDIA H100 80GB HBM3'"):  # fmt: skip
+        tiny = gpu(local_memory_bytes=16, max_work_group_size=1)
+        select(problem(64, 64, 64), tiny, db.DATABASE)
+    with raises(UnsupportedError, "no database has an entry for this type (cpu)"):
+        select(problem(64, 64, 64, "float64"), cpu(), db.DATABASE)
 
 
 def test_a_product_that_a_configuration_refuses_takes_the_next():
     # A packed operand of the batch exceeds a buffer.
     wanted, traits = asked("1024x1024x1024*64"), gpu(max_allocation_bytes=2**20)
     own = measured([recorded("1024x1024x1024*64", LARGE, 1.0)])
-    choice = select(wanted, traits, a_database(own, GENERIC))
-    assert choice.path != "indirect"
+    assert select(wanted, traits, a_database(own, GENERIC)).path != "indirect"
 
 
 def test_few_columns_on_a_cpu_are_computed_as_few_rows():
-    choice = select(asked("900x2x1000"), cpu(), DATABASE)
+    choice = select(asked("900x2x1000"), cpu(), db.DATABASE)
     assert "rows and columns are exchanged" in choice.reason
-    assert "exchanged" not in select(asked("2x900x1000"), cpu(), DATABASE).reason
+    assert "exchanged" not in select(asked("2x900x1000"), cpu(), db.DATABASE).reason
 
 
 @pytest.mark.parametrize(
@@ -231,13 +191,10 @@ def test_few_columns_on_a_cpu_are_computed_as_few_rows():
 )
 def test_a_precision_is_no_slow_down(text, precision, taken):
     traits, database = typical_traits("sm_90"), load_database()
-    found, why = faster_arithmetic(asked(text, ("float32", precision)), traits, database)
+    found, why = faster_arithmetic(asked(text, "float32", precision), traits, database)
     assert found.precision.name == taken
     assert bool(why) == (taken != precision)
     assert taken == precision or f"at least as exact as {precision}" in why
-
-
-# -------------------------------------------------------------------------- a caller's config
 
 
 panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
@@ -253,10 +210,10 @@ panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
 )
 def test_a_callers_configuration_decides(config, traits, packed):
     wanted = problem(64, 64, 64, packed=packed)
-    choice = select(wanted, traits, DATABASE, config)
+    choice = select(wanted, traits, db.DATABASE, config)
     assert (choice.path, choice.config, choice.level) == (config.family, config, "caller")
     as_dict = {"path": config.family, **config.as_dict()}
-    assert select(wanted, traits, DATABASE, as_dict) == choice
+    assert select(wanted, traits, db.DATABASE, as_dict) == choice
     assert str(choice).endswith("from the caller, as the argument config asks")
     assert choice.alternatives == ()
 
@@ -279,15 +236,14 @@ def test_a_callers_configuration_decides(config, traits, packed):
 )  # fmt: skip
 def test_a_callers_bad_configuration(config, packed, message):
     with pytest.raises(ConfigError, match=message):
-        select(problem(64, 64, 64, packed=packed), gpu(), DATABASE, config)
+        select(problem(64, 64, 64, packed=packed), gpu(), db.DATABASE, config)
 
 
 @pytest.mark.parametrize("family", [family.name for family in families_with()])
 def test_a_path_that_is_asked_for(family):
     types = ("float16",) if "unit" in family or family in ("matrix", "wgmma") else ("float32",)
-    wanted = asked("64x64x64*99", types)
-    choice = choose(wanted, typical_traits("sm_90"), load_database(), family)
-    assert choice.path == family
+    wanted = asked("64x64x64*99", *types)
+    assert choose(wanted, typical_traits("sm_90"), load_database(), family).path == family
 
 
 @pytest.mark.parametrize("config", [SMALL, DIRECT])
@@ -297,17 +253,15 @@ def test_a_path_that_is_asked_for_has_what_was_measured_on_the_product(config):
     assert choice.config == config
 
 
-# -------------------------------------------------------------------------- b that is packed
-
 CPU_MEASURED = measured(
-    [recorded("9x9x9", config) for config in (SQUARE, NARROW, ROWS)], None, cpu()
+    [recorded("9x9x9", config) for config in (SQUARE, db.NARROW, db.ROWS)], None, cpu()
 )
 
 
 @pytest.mark.parametrize("m", [1, 12, 1000])
 @pytest.mark.parametrize("packed", [panels(512, 64), panels(512, 32), panels(128, 48)])
 def test_panels_are_read_as_they_are(m, packed):
-    database = a_database(CPU_MEASURED, CPU_FILE)
+    database = a_database(CPU_MEASURED, db.CPU_FILE)
     config = select(problem(m, 1024, 1024, packed=packed), cpu(), database).config
     assert (packed.width, packed.depth_block) == (config.NR, config.KC)
 
@@ -317,28 +271,27 @@ def test_panels_are_read_as_they_are(m, packed):
     [
         (cpu(), panels(128, 40), "NR must be a multiple of VW: NR is 40, VW is 16"),
         (cpu(), padded(16, 64), "packed for a GPU, and 'AMD EPYC' is a CPU"),
-        (gpu(), panels(16, 64), "packed for a CPU, and 'NVIDIA H100"),
+        (gpu(), panels(16, 64), "packed for a CPU, and 'db.NVIDIA H100"),
     ],
 )
 def test_a_packed_b_that_nothing_reads(traits, packed, words):
-    only = made_file([recorded("1x1x1", SQUARE)], "cpu")
-    many = measured(
-        [recorded("9x9x9", CpuConfig(MR=mr, NR=64, KC=256, VW=16)) for mr in range(1, 17)],
-        None,
-        cpu(),
-    )
+    only = db.made_file([recorded("1x1x1", SQUARE)], "cpu")
+    configs = [CpuConfig(MR=rows, NR=64, KC=256, VW=16) for rows in range(1, 17)]
+    many = measured([recorded("9x9x9", config) for config in configs], None, cpu())
     with pytest.raises(UnsupportedError, match=words):
         select(problem(1, 9, 9, packed=packed), traits, a_database(many, only, GENERIC))
 
 
-def layout(n, k, traits, database=DATABASE):
+def layout(n, k, traits, database=db.DATABASE):
     return packed_layout(n, k, "float32", resolve_precision(None, "float32"), traits, database)
 
 
 def test_b_is_packed_for_many_rows():
-    found = layout(1024, 1024, cpu(), a_database(CPU_MEASURED, CPU_FILE))
-    wanted = select(problem(4096, 1024, 1024), cpu(), a_database(CPU_MEASURED, CPU_FILE)).config
-    assert found == panels(wanted.KC, wanted.NR)
+    database = a_database(CPU_MEASURED, db.CPU_FILE)
+    wanted = select(problem(4096, 1024, 1024), cpu(), database).config
+    assert layout(1024, 1024, cpu(), database) == panels(wanted.KC, wanted.NR)
+    with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
+        layout(64, 64, gpu(), a_database(db.CPU_FILE))
 
 
 @pytest.mark.parametrize(("n", "k"), [(4096, 4096), (1000, 1000), (64, 16), (65, 33), (0, 0)])
@@ -347,11 +300,6 @@ def test_padding_is_cheap_and_suits_tiles(n, k):
     for extent, block in ((n, found.width), (k, found.depth_block)):
         assert block & (block - 1) == 0
         assert -(-extent // block) * block <= 1.125 * (extent + 16)
-
-
-def test_no_layout_without_a_record():
-    with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
-        layout(64, 64, gpu(), a_database(CPU_FILE))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +319,7 @@ def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, alo
     assert found.along_k == along_k
 
 
-@given(st.integers(1, 20_000), sizes, sizes, st.sampled_from(DTYPES), devices)
+@given(st.integers(1, 20_000), db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
 def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
     database = Database(load_database().groups[-1:])
     precision = resolve_precision(None, dtype)

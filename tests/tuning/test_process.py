@@ -128,8 +128,6 @@ def test_a_process_that_cannot_start_says_why(program, reason):
         TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 
-# -------------------------------------------------------------------------- the log
-
 LINES = [
     Logged(GemmShape(8, 9, 10, "NT", 7), GOOD, Outcome("fine", 0.25)),
     Logged(GemmShape(8, 8, 8), GOOD, Outcome("wrong")),

@@ -27,9 +27,6 @@ GPU_FAMILIES = ["indirect", "direct", "gemv"]
 SMALL_GPU, SMALL_CPU = ["small"], ["small_cpu"]
 
 
-# -------------------------------------------------------------------------- families
-
-
 @pytest.mark.parametrize(
     ("traits", "dtype", "precision", "families"),
     [
@@ -90,9 +87,6 @@ def test_which_families_suit_a_product(text, types, traits, families):
     small = [one for one in families if one not in others]
     single = replace(wanted, batch=None)
     assert families_for([single, wanted], traits) == (*others, *small)
-
-
-# -------------------------------------------------------------------------- spaces
 
 
 @given(st.sampled_from([AMPERE, AMD, cpu()]), st.sampled_from(DTYPES), st.integers(0, 1000))
@@ -183,8 +177,6 @@ def test_small_spaces_are_counted_and_large_ones_estimated():
     hits = sum(small.config(small.draw(rng)) is not None for _ in range(2000)) / 2000
     assert hits == pytest.approx(exact.valid / exact.points, abs=0.05)
 
-
-# -------------------------------------------------------------------------- search
 
 WHOLE = search_space("cpu", "float32", cpu())
 SPACE = replace(WHOLE, axes={name: WHOLE.axes[name] for name in ("MR", "VECTORS", "KC", "VW")})
