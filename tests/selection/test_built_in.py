@@ -5,10 +5,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 
 import pyclgemm.selection.database
-from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.registry import violations
@@ -21,6 +19,7 @@ from pyclgemm.selection.select import select
 from tests.support.facts import cpu, gpu, problem, smallest_gpu
 from tests.support.families import UNIT_FAMILIES
 from tests.support.reference import DTYPES
+from tests.support.system import output_of
 
 FOLDER = resource_folder("databases")
 FILES = [read_file(path) for path in sorted(FOLDER.glob("*.json")) if path.name != SCHEMA_FILE]
@@ -133,24 +132,20 @@ def test_every_configuration_is_valid_on_the_device_that_it_is_for(file):
 
 @each_gpu_file
 def test_a_device_of_every_file_has_a_configuration_for_every_product(file):
-    traits = device_of(file)
-    for dtype, (m, n, k) in itertools.product(DTYPES, SHAPES):
+    traits, on_gpu = device_of(file), ("direct", "indirect", "gemv", *UNIT_FAMILIES)
+    for dtype, sizes in itertools.product(DTYPES, SHAPES):
+        wanted = problem(*sizes, dtype)
         if dtype in ("float64", "complex128") and not traits.float64:
             with pytest.raises(UnsupportedError, match="nothing is known of float64 arithmetic"):
-                select(problem(m, n, k, dtype), traits, load_database())
-            continue
-        choice = select(problem(m, n, k, dtype), traits, load_database())
-        assert choice.path in ("direct", "indirect", "gemv", "gemv_unit", "matrix", "wgmma")
-        assert violations(choice.config, dtype, traits) == []
+                select(wanted, traits, load_database())
+        else:
+            choice = select(wanted, traits, load_database())
+            assert choice.path in on_gpu and violations(choice.config, dtype, traits) == []
 
 
-@pytest.mark.parametrize(
-    "file",
-    [file for file in GPU_FILES if file.source.kind == "published"],
-    ids=lambda file: file.path.stem,
-)
+@each_gpu_file
 def test_what_was_published_is_found_first_and_says_so(file):
-    for entry in file.entries:
+    for entry in file.entries if file.source.kind == "published" else ():
         hits = load_database().lookup(device_of(file), *entry.name)
         assert hits[0][0].path == file.path
         assert "not measured here" in str(hits[0][0])
@@ -158,12 +153,10 @@ def test_what_was_published_is_found_first_and_says_so(file):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES + NO_ARCHITECTURE)
 def test_a_typical_device_is_explained(architecture):
-    arguments = ["explain", "1024x1024x1024", "--architecture", architecture]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
+    output = output_of("explain", "1024x1024x1024", "--architecture", architecture)
     traits = typical_traits(architecture)
-    assert f"device   {traits.name} (" in result.output
-    assert "us are predicted" in result.output or "measured on this" in result.output
+    assert f"device   {traits.name} (" in output
+    assert "us are predicted" in output or "measured on this" in output
     file, _ = load_database().lookup(traits, "float32", "F32_F32_F32")[0]
     assert file.match.level == ("vendor" if architecture in NO_ARCHITECTURE else "architecture")
 

@@ -40,7 +40,7 @@ def without_speed(*records):
 
 
 def a_file(path, *entries):
-    return file_of(list(entries), SM_90, name=path, kind="measured")
+    return file_of(entries, SM_90, name=path, kind="measured")
 
 
 def entry_of(file, name):
@@ -66,9 +66,8 @@ def written(tmp_path, content):
 
 def test_an_entry_without_records_has_those_of_another_without_their_speed(tmp_path):
     read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None})))
-    assert entry_of(read, HALF).records == entry_of(read, HALF).own == LENT
-    assert entry_of(read, HALF).borrowed == ()
-    entry = entry_of(read, BRAIN)
+    lender, entry = entry_of(read, HALF), entry_of(read, BRAIN)
+    assert (lender.records, lender.own, lender.borrowed) == (LENT, LENT, ())
     assert entry.own == ()
     assert entry.records == entry.borrowed == without_speed(*LENT)
 
@@ -125,13 +124,10 @@ def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(t
 
 
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
-    file = a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER)
-    database = a_database(file)
+    database = a_database(a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER))
     choice = select(LITTLE.problem(*BRAIN), H100, database)
-    assert (choice.config, choice.reason) == (
-        DIRECT,
-        "measured on this product in float16 by F16_F16_F32",
-    )
+    assert choice.config == DIRECT
+    assert choice.reason == "measured on this product in float16 by F16_F16_F32"
     other = GemmShape(2048, 2048, 2048).problem(*BRAIN)
     offered = {one.config for one in alternatives(other, H100, database)}
     assert {GEMV, WGMMA, MATRIX, DIRECT} <= offered
@@ -159,8 +155,7 @@ def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
          r"\$\.entries\[1\]\.like is .*'precision' is a required property"),
         ({HALF: None, BRAIN: ("float8", "F16_F16_F32")},
          r"\$\.entries\[1\]\.like\.dtype is 'float8': 'float8' is not one of"),
-        ({HALF: None, BRAIN: ("float16", "F16")},
-         r"\$\.entries\[1\]\.like\.precision is 'F16': 'F16' is not one of"),
+
         ({HALF: None, BRAIN: (*HALF, "NT")}, r"\.like is .*\('layout' was unexpected\)"),
     ],
 )  # fmt: skip
@@ -180,9 +175,8 @@ def test_an_entry_whose_lender_is_missing_is_not_saved(tmp_path):
 
 def test_what_is_borrowed_is_not_written(tmp_path):
     path = tmp_path / "mine.json"
-    entries = borrower(), Entry(*HALF, LENT[:1])
-    save_file(a_file(path, *entries))
     lender = Entry(*HALF, LENT[:1])
+    save_file(a_file(path, borrower(), lender))
     assert read_file(path).entries == (Entry(*BRAIN, (), like=lender), lender)
     lines = path.read_text().splitlines()
     assert lines[5:7] == [
@@ -190,14 +184,12 @@ def test_what_is_borrowed_is_not_written(tmp_path):
         '"like": {"dtype": "float16", "precision": "F16_F16_F32"}, "records": []},',
         '  {"dtype": "float16", "precision": "F16_F16_F32", "records": [',
     ]
-    assert lines[7].startswith('   {"path": "wgmma"')
     own = Record(LITTLE, DIRECT, 21.0)
     save_file(a_file(path, borrower(own), LENDER))
     assert read_file(path).entries == (borrower(own), LENDER)
     first, second = json.loads(path.read_text())["entries"]
     assert [record["gflops"] for record in first["records"]] == [21.0]
-    assert "like" not in second
-    assert len(second["records"]) == 3
+    assert "like" not in second and len(second["records"]) == 3
 
 
 @pytest.fixture
@@ -243,8 +235,7 @@ def test_the_tuner_writes_what_it_measured_and_leaves_like_as_it_is(
 def test_what_the_tuner_finds_for_an_entry_counts_for_those_that_are_like_it(tune):
     lender, entry = tune(NEWER, LARGE, LENDER, borrower(), types=HALF)
     assert lender.own == (LENT[2], Record(LARGE, NEWER, 137400.0), LENT[1])
-    assert entry.own == ()
-    assert entry.records == without_speed(*lender.own)
+    assert (entry.own, entry.records) == ((), without_speed(*lender.own))
 
 
 def test_beside_a_users_own_file_stands_what_the_library_borrows(tmp_path):
