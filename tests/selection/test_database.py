@@ -283,7 +283,7 @@ def save_slowly(path, name, together):
 
     def write(file):
         time.sleep(0.5)
-        save_file(file)
+        database_module.save_file(file)
 
     with patch("pyclgemm.selection.saving.save_file", write):
         together.wait(60)
