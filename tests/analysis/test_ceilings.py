@@ -9,16 +9,6 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import ceilings
-from pyclgemm.analysis.ceilings import (
-    GLOBAL_LOADS,
-    Ceilings,
-    Peak,
-    ceilings_of,
-    measure_ceilings,
-    pass_over,
-    passes_of_groups,
-    peak_of,
-)
 from pyclgemm.measure.bench import PACES, Pace, Timing
 from pyclgemm.problem.precision import resolve_precision
 from tests.support.facts import cpu, gpu
@@ -45,17 +35,16 @@ def shown_traits(request, traits):
     return traits if request.param == "as it is" else as_gpu(traits)
 
 
-@pytest.mark.parametrize(
-    ("family", "precision", "peak"),
-    [
-        ("matrix", "TF32_TF32_F32_X3", Peak(130e3, "tf32 by matrix units, 3 products each")),
-        ("direct", None, Peak(60e3, "float32")),
-    ],
-)
-def test_the_peak_is_that_of_what_multiplies(family, precision, peak):
-    units = {"matrix tf32": 390e3}
-    known = Ceilings({"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01", units)
-    assert peak_of(known, family, resolve_precision(precision, "float32")) == peak
+def test_the_peak_is_that_of_what_multiplies():
+    known = ceilings.Ceilings(
+        {"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01", {"matrix tf32": 390e3}
+    )
+    for family, precision, peak in (
+        ("matrix", "TF32_TF32_F32_X3", (130e3, "tf32 by matrix units, 3 products each")),
+        ("direct", None, (60e3, "float32")),
+    ):
+        found = ceilings.peak_of(known, family, resolve_precision(precision, "float32"))
+        assert found == ceilings.Peak(*peak)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -84,24 +73,23 @@ def reads_of(walk, load, item):
 @pytest.mark.parametrize("traits", [H100, PROCESSOR], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("size", [2**22, 2**28])
 def test_a_pass_reads_every_byte_once(traits, size):
-    walk = pass_over(traits, size)
+    walk = ceilings.pass_over(traits, size)
     assert walk.bytes == size == 4 * walk.width * walk.vectors
     times = np.zeros(walk.vectors, np.uint8)
     items = np.arange(walk.items * walk.groups)
-    for load in range(walk.rounds * GLOBAL_LOADS):
+    for load in range(walk.rounds * ceilings.GLOBAL_LOADS):
         times[reads_of(walk, load, items)] += 1  # all of them different, or the sum below is less
     assert (times == 1).all()
 
 
 def test_every_group_reads_every_byte_once():
-    walk = passes_of_groups(H100, 2**21)
+    walk = ceilings.passes_of_groups(H100, 2**21)
     assert walk.bytes == walk.groups * 2**21
-    loads = np.arange(walk.rounds * GLOBAL_LOADS)[:, None]
+    loads = np.arange(walk.rounds * ceilings.GLOBAL_LOADS)[:, None]
     first = reads_of(walk, loads, np.arange(walk.groups) * walk.items)
     # A group reads its own width side by side, from a multiple of it on: so in whole chunks.
     last = reads_of(walk, loads, np.arange(walk.groups) * walk.items + walk.items - 1)
-    assert (first % walk.items == 0).all()
-    assert (last - first == walk.items - 1).all()
+    assert (first % walk.items == 0).all() and (last - first == walk.items - 1).all()
     chunks = first // walk.items
     assert (np.sort(chunks, axis=0) == loads).all()
     # No two of a compute unit, which are 132 apart, go the same way.
@@ -117,34 +105,32 @@ def numbers(queue, size):
 
 
 def test_the_kernel_reads_what_a_pass_says(queue, shown_traits):
-    walk = pass_over(shown_traits, 2**21)
+    walk = ceilings.pass_over(shown_traits, 2**21)
     total, buffer = numbers(queue, 2**21)
     job = ceilings.global_job(shown_traits, walk)
     assert result_of(queue, job, 1, buffer).sum() == total
-
-
-def test_the_kernel_reads_all_in_each_group(queue, traits):
-    shown = as_gpu(traits)
-    walk = passes_of_groups(shown, 2**18)
+    # Each group reads all.
+    shown = as_gpu(shown_traits)
+    walk = ceilings.passes_of_groups(shown, 2**18)
     total, buffer = numbers(queue, 2**18)
     job = ceilings.global_job(shown, walk)
     out = result_of(queue, job, 1, buffer).reshape(walk.groups, walk.items)
     assert (out.sum(axis=1) == total).all()
 
 
-@pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
-def test_only_nvidia_reads_past_the_first_level_cache(vendor, cached):
-    traits = replace(H100, vendor=vendor)
-    walk = (passes_of_groups if cached else pass_over)(traits, 2**28)
-    past = vendor == "nvidia" and cached
-    text = ceilings.global_job(traits, walk).source.text
-    assert text.count("ld.global.cg.v4.f32") == (GLOBAL_LOADS if past else 0)
+def test_only_nvidia_reads_past_the_first_level_cache():
+    for vendor, walk_of, past in (
+        ("nvidia", ceilings.passes_of_groups, True), ("nvidia", ceilings.pass_over, False),
+        ("amd", ceilings.passes_of_groups, False), ("amd", ceilings.pass_over, False),
+    ):  # fmt: skip
+        traits = replace(H100, vendor=vendor)
+        text = ceilings.global_job(traits, walk_of(traits, 2**28)).source.text
+        assert text.count("ld.global.cg.v4.f32") == (ceilings.GLOBAL_LOADS if past else 0)
 
 
 def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, monkeypatch):
     """More rounds in a launch would read again what the groups that are running have cached."""
-    walk = pass_over(shown_traits, 2**21)
+    walk = ceilings.pass_over(shown_traits, 2**21)
     launch = Mock(side_effect=cl.enqueue_nd_range_kernel)
     monkeypatch.setattr(ceilings.cl, "enqueue_nd_range_kernel", launch)
     timing = Timing(16, (0.01,))
@@ -182,44 +168,39 @@ def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
     monkeypatch.setattr(ceilings, "traits_of", lambda device: shown_traits)
     told = []
-    *_, figures = measure_ceilings(queue, told.append)
-    found = Ceilings(**figures)
+    *_, figures = ceilings.measure_ceilings(queue, told.append)
+    found = ceilings.Ceilings(**figures)
     types = {"float32"} | {t for t in ("float16", "float64") if getattr(shown_traits, t)}
-    assert set(found.arithmetic) == types
-    assert all(value > 0 for value in found.arithmetic.values())
-    assert found.global_memory > 0
+    assert set(found.arithmetic) == types and "global memory" in told
+    assert all(value > 0 for value in (*found.arithmetic.values(), found.global_memory))
     assert 0 < found.launch_seconds < 1
     for rate in (found.cache, found.local_memory):
         assert rate is None if shown_traits.type == "cpu" else rate > 0
-    assert "global memory" in told
 
 
 @pytest.fixture
 def kept(queue, tmp_path, monkeypatch):
     """The ceilings of a device that is measured in no time, faster each time."""
     speeds = iter(range(20, 30))
-    monkeypatch.setattr(
-        ceilings,
-        "measure_ceilings",
-        lambda *_: [asdict(Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"))],
-    )
+
+    def measured(queue, report):
+        yield asdict(ceilings.Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"))
 
     def ceilings_in(folder=tmp_path / "new", **options):
         monkeypatch.setattr(ceilings, "ceilings_folder", lambda: folder)
-        return ceilings_of(queue, **options)
+        return ceilings.ceilings_of(queue, **options)
 
+    monkeypatch.setattr(ceilings, "measure_ceilings", measured)
     return ceilings_in
 
 
 def test_ceilings_are_measured_once(kept, tmp_path, traits, monkeypatch):
-    assert kept() == kept()
-    assert kept().global_memory == 20
-    assert kept(remeasure=True).global_memory == 21
-    assert kept().global_memory == 21
+    assert kept() == kept() and kept().global_memory == 20
+    assert [kept(remeasure=True).global_memory, kept().global_memory] == [21, 21]
     (path,) = (tmp_path / "new").iterdir()
     assert path.suffix == ".json"
     # A folder that cannot be written is no error, and another driver has a file of its own.
-    assert kept(path).global_memory == 22
+    assert kept(folder=path).global_memory == 22
     other = replace(traits, driver=traits.driver + "1")
     monkeypatch.setattr(ceilings, "traits_of", lambda device: other)
     assert [kept().global_memory for _ in range(2)] == [23, 23]

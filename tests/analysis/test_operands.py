@@ -5,13 +5,7 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import operands as operands_module
-from pyclgemm.analysis.operands import (
-    OperandStore,
-    make_operands,
-    plan_contender,
-    rotated_sets,
-    uniform,
-)
+from pyclgemm.analysis.operands import make_operands, plan_contender
 from pyclgemm.measure import verify
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
@@ -32,12 +26,11 @@ def five_sets(monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_numbers_spread_over_the_interval(rng, dtype):
-    numbers = uniform(rng, (40, 50), dtype)
+    numbers = operands_module.uniform(rng, (40, 50), dtype)
     assert numbers.shape == (40, 50) and numbers.dtype == dtype and numbers.flags.c_contiguous
     parts = (numbers.real, numbers.imag) if numbers.dtype.kind == "c" else (numbers,)
     for part in parts:
-        assert -1 <= part.min() < -0.9
-        assert 0.9 < part.max() <= 1  # float16 rounds up to 1
+        assert -1 <= part.min() < -0.9 and 0.9 < part.max() <= 1  # float16 rounds up to 1
         assert len(np.unique(part)) > 1000
     assert abs(np.corrcoef(np.ravel(parts[0]), np.ravel(parts[-1]))[0, 1]) < 0.2 or len(parts) == 1
 
@@ -62,7 +55,11 @@ def test_operands_and_results_rotate(queue, five_sets):
         np.testing.assert_array_equal(b.get(), operands.host[1])
 
 
-def test_what_is_rotated_is_told_the_bytes_of_a_set(queue, monkeypatch):
+def test_what_is_rotated_follows_from_the_bytes_of_a_set(queue, monkeypatch):
+    small, middle, large = (
+        operands_module.rotated_sets(size, queue.device) for size in (1, 8 << 20, 1 << 40)
+    )
+    assert small == 64 and middle >= 16 and large == 1
     asked = []
     monkeypatch.setattr(operands_module, "rotated_sets", lambda *given: asked.append(given) or 1)
     make_operands(queue, GemmShape(2, 3, 5), "float64")
@@ -71,12 +68,6 @@ def test_what_is_rotated_is_told_the_bytes_of_a_set(queue, monkeypatch):
         (8 * (2 * 5 + 5 * 3 + 2 * 3), queue.device),
         (7 * (2 * 6 + 3 * 6 + 4 * 2 * 4), queue.device),
     ]
-
-
-def test_small_sets_are_many_and_large_ones_are_one(queue):
-    assert rotated_sets(1, queue.device) == 64
-    assert rotated_sets(8 << 20, queue.device) >= 16
-    assert rotated_sets(1 << 40, queue.device) == 1
 
 
 @pytest.mark.parametrize("trans_a", ["N", "T", "C"])
@@ -119,7 +110,7 @@ def test_an_addend_takes_part(queue, five_sets):
 
 def test_old_operands_make_room(queue, monkeypatch, five_sets):
     monkeypatch.setattr(operands_module, "_KEPT_BYTES", 50_000)
-    store = OperandStore(queue)
+    store = operands_module.OperandStore(queue)
     shapes = [GemmShape(size, size, size) for size in (8, 16, 64)]
     small, middle, large = (store.get(shape, "float32") for shape in shapes)
     assert store.get(shapes[2], "float32") is large
@@ -198,21 +189,17 @@ def test_an_element_on_an_edge_is_caught(sampled, dtype, where):
     assert fault_of(a, b, result, dtype) == "1 elements are no finite numbers"
 
 
-def test_a_missing_slab_of_a_long_sum_is_caught(sampled):
-    a, b, _ = numbers(16, 16, 60_000)
-    assert fault_of(a, b, a[:, 16:] @ b[16:])
-
-
-def test_a_wrong_tile_is_caught_by_the_sample(monkeypatch):
-    monkeypatch.setattr(verify, "_WHOLE", 0)
-    a, b, result = numbers(300, 300, 20)
-    result[128:256] = np.roll(result[128:256], 1, 0)
-    assert fault_of(a, b, result)
-
-
 @pytest.mark.parametrize("product", [0, 69])
 def test_a_wrong_product_of_a_batch_is_caught(sampled, product):
     a, b, result = numbers(40, 9, 30, stack=(70,))
     assert fault_of(a, b, result) is None
     result[product] = 1000
     assert f"at ({product}, 0, 0) it is 1000" in fault_of(a, b, result)
+
+
+def test_a_missing_slab_of_a_long_sum_and_a_wrong_tile_are_caught(sampled):
+    a, b, _ = numbers(16, 16, 60_000)
+    assert fault_of(a, b, a[:, 16:] @ b[16:])
+    a, b, result = numbers(300, 300, 20)
+    result[128:256] = np.roll(result[128:256], 1, 0)
+    assert fault_of(a, b, result)

@@ -18,16 +18,8 @@ from pyclgemm.selection.records import Entry, Match, Model, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
-from tests.support.databases import (
-    DIRECT,
-    FLOAT16,
-    FLOAT32,
-    INDIRECT,
-    SM_90,
-    a_database,
-    file_of,
-    made_file,
-)
+from tests.support import databases as db
+from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, made_file
 from tests.support.databases import SQUARE as LARGE
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.tuner_fakes import BEST, SMALL, laid_out, result
@@ -58,15 +50,11 @@ def test_a_record_for_each_shape_with_its_speed(path):
     save_file(made_file([recorded("1x64x1024", SMALL)], EPYC, name=path))
     save_result(result(), path)
     file = read_file(path)
-    assert file.entries[0].records == (
-        recorded("1x64x1024", SMALL), recorded("512x512x512", BEST, 268.4)
-    )  # fmt: skip
-    assert file.source.kind == "measured"
+    older, found = recorded("1x64x1024", SMALL), recorded("512x512x512", BEST, 268.4)
+    assert (file.entries[0].records, file.source.kind) == ((older, found), "measured")
     assert file.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
     assert "records without a speed are older ones" in file.source.text
-
-
-def test_the_slowest_product_has_a_speed_that_can_be_saved(path):
+    # The slowest product has a speed that can be saved, too.
     save_result(result(shape=(1, 1, 1)), path)
     assert read_file(path).entries[0].records[0].gflops == 2e-6
 
@@ -132,17 +120,17 @@ def test_of_two_shapes_of_one_product_the_faster_counts(path):
 
 
 def test_batches_of_different_numbers_have_a_record_each(path):
-    configs = {"300x300x300*4": BEST, "300x300x300*4000": BEST, "8x8x8*100": BEST_BATCH,
-               "8x8x8*10000": BEST_BATCH}  # fmt: skip
+    configs = {f"300x300x300*{count}": BEST for count in (4, 4000)}
+    configs |= {f"8x8x8*{count}": BEST_BATCH for count in (100, 10000)}
     assert dict(saved(together(*(laid_out(*one) for one in configs.items())), path)) == configs
 
 
 def test_a_threshold_goes_once_a_single_product_was_tuned(path):
-    known = {"32x32x32": DIRECT, "1024x1024x1024": INDIRECT}
+    known = {"32x32x32": DIRECT, "1024x1024x1024": db.INDIRECT}
     shipped = [recorded(*one) for one in known.items()]
     save_file(made_file(shipped, SM_90, Threshold(mnk=10**6), name=path))
     batch = {"16x16x16*100": SmallConfig(4, 4, 128)}
-    for found, threshold in ((batch, Threshold(mnk=10**6)), ({"8x8x8192": INDIRECT}, None)):
+    for found, threshold in ((batch, Threshold(mnk=10**6)), ({"8x8x8192": db.INDIRECT}, None)):
         ((text, config),) = found.items()
         save_result(result(config, GemmShape.parse(text), gpu()), path)
         (entry,) = read_file(path).entries
@@ -158,8 +146,8 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(path):
     newer, faster = replace(older, GROUP_M=4), replace(stand_in, GROUP_M=4)
     known = [recorded(square, stand_in), recorded(square, older, 7e5)]
     for best, expected in ((newer, [newer, stand_in]), (faster, [faster])):
-        save_file(made_file(known, SM_90, name=path, types=FLOAT16))
-        found = result(best, GemmShape.parse(square), hopper, FLOAT16)
+        save_file(made_file(known, SM_90, name=path, types=db.FLOAT16))
+        found = result(best, GemmShape.parse(square), hopper, db.FLOAT16)
         assert len(saved(found, path)) == len(expected)
         wanted, database = found.standings[0].problem, a_database(read_file(path))
         assert select(wanted, hopper, database).config == expected[0]
@@ -169,7 +157,7 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(path):
 def test_all_else_that_the_file_has_stays(path):
     double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
     known = recorded("512x512x512", LARGE, 99.0), recorded("2048x2048x2048", LARGE, 333.0)
-    save_file(file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
+    save_file(db.file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
     save_result(result(), path)
     file = read_file(path)
     assert file.entries[1:] == (double,)
@@ -195,7 +183,7 @@ def test_a_contribution_is_for_the_architecture(path, found, match):
 
 def test_what_is_contributed_has_no_ceilings_of_a_device(path):
     other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),), fitted=OF_A_DEVICE)
-    before = file_of([other], EPYC, name=path)
+    before = db.file_of([other], EPYC, name=path)
     save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, CEILINGS))
     model = replace(OF_A_DEVICE, source="about estimated ceilings")
     save_result(replace(result(), survey=Surveyed(model=model, ceilings=CEILINGS)), path)
@@ -215,13 +203,10 @@ def test_the_users_own_file_is_for_the_device(tmp_path, monkeypatch):
     assert pairs(path) == [("512x512x512", BEST)]
 
 
-def test_nothing_measured(path):
+def test_nothing_measured_and_a_file_that_cannot_be_used(path):
     with pytest.raises(ArgumentError, match="nothing was measured"):
         save_result(result(None), path)
     assert not path.exists()
-
-
-def test_a_file_that_cannot_be_used_is_left_alone(path):
     path.write_text("not JSON")
     with pytest.raises(DatabaseError, match="is not JSON"):
         save_result(result(), path)
