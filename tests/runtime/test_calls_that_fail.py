@@ -1,5 +1,7 @@
 """A call that fails: which error it raises, and that the next call is right."""
 
+from functools import partial
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -59,11 +61,11 @@ def test_a_number_out_of_range_is_refused_before_anything_is_set(
     check()
 
 
-@pytest.mark.parametrize("alpha", [np.inf, -np.inf, np.nan, float(np.finfo(np.float32).max)])
-def test_infinity_nan_and_the_largest_are_numbers(queue, alpha):
+def test_infinity_nan_and_the_largest_are_numbers(queue):
     ones = np.ones((3, 3), np.float32)
-    got = pyclgemm.gemm(queue, ones, ones / 4, alpha=alpha)
-    np.testing.assert_array_equal(got, np.full((3, 3), alpha * 0.75, np.float32))
+    for alpha in (np.inf, -np.inf, np.nan, float(np.finfo(np.float32).max)):
+        got = pyclgemm.gemm(queue, ones, ones / 4, alpha=alpha)
+        np.testing.assert_array_equal(got, np.full((3, 3), alpha * 0.75, np.float32))
 
 
 class _Refused(KernelLaunch):
@@ -78,14 +80,13 @@ class _Refused(KernelLaunch):
 def test_a_refused_launch_names_the_configuration(context, config, hosts, monkeypatch):
     queue = cl.CommandQueue(context)
     arrays = upload(queue, *hosts)
+    given = {"alpha": 7.0, "beta": 2.0, "config": config}
     with monkeypatch.context() as patch:
         patch.setattr(launcher, "KernelLaunch", _Refused)
         with pytest.raises(pyclgemm.LaunchError, match="WORK_GROUP_SIZE") as failed:
-            pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
-    assert isinstance(failed.value, pyclgemm.ConfigError)
-    assert str(config) in str(failed.value)
-    queue = cl.CommandQueue(context)
-    got = pyclgemm.gemm(queue, *arrays, alpha=7.0, beta=2.0, config=config)
+            pyclgemm.gemm(queue, *arrays, **given)
+    assert isinstance(failed.value, pyclgemm.ConfigError) and str(config) in str(failed.value)
+    got = pyclgemm.gemm(cl.CommandQueue(context), *arrays, **given)
     assert_gemm(got, *hosts, alpha=7.0, beta=2.0)
     for one, host in zip(arrays, hosts, strict=True):
         np.testing.assert_array_equal(one.get(), host)
@@ -146,10 +147,9 @@ def test_an_event_of_another_context(device, queue, arrays, hosts):
     event = cl.UserEvent(cl.Context([device]))
     try:
         pyclgemm.gemm(queue, *arrays[:2], wait_for=[event])
+        pytest.skip("the runtime takes events of another context")
     except pyclgemm.ArgumentError as error:
         assert "wait_for" in str(error)
-    else:
-        pytest.skip("the runtime takes events of another context")
     finally:
         event.set_status(cl.command_execution_status.COMPLETE)
     assert_gemm(pyclgemm.gemm(queue, *arrays, beta=2.0), *hosts, beta=2.0)
@@ -163,14 +163,8 @@ def test_a_result_larger_than_the_devices_memory(queue):
 
 
 def test_an_allocator_may_raise_what_it_likes(queue, arrays, hosts):
-    class Full(Exception):
-        pass
-
-    def allocator(size):
-        raise Full
-
-    with pytest.raises(Full):
-        pyclgemm.gemm(queue, *arrays[:2], allocator=allocator)
+    with pytest.raises(ZeroDivisionError):
+        pyclgemm.gemm(queue, *arrays[:2], allocator=lambda size: 1 / 0)
     assert_gemm(pyclgemm.gemm(queue, *arrays, beta=2.0), *hosts, beta=2.0)
 
 
@@ -180,14 +174,9 @@ def test_memory_that_is_lacking(context, hosts, lacking, monkeypatch):
     skip_if_refused(queue, INDIRECT)
     arrays = hosts if lacking == "a" else upload(queue, *hosts)
     out = None if lacking == "out" else cl_array.empty(queue, hosts[2].shape, np.float32)
-    allocate = cl.Buffer
-
-    def no_buffer(*given, **named):
-        """Ask for more than any device has."""
-        return allocate(context, cl.mem_flags.READ_WRITE, 1 << 60)
-
+    more_than_any_device_has = partial(cl.Buffer, context, cl.mem_flags.READ_WRITE, 1 << 60)
     with monkeypatch.context() as patch:
-        patch.setattr(cl, "Buffer", no_buffer)
+        patch.setattr(cl, "Buffer", lambda *given, **named: more_than_any_device_has())
         # Some drivers allocate when a kernel first uses a buffer, whichever that is.
         with pytest.raises(MemoryError, match=f"{lacking}|at the launch") as failed:
             pyclgemm.gemm(queue, *arrays, beta=1.0, out=out, config=INDIRECT)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.runtime import build
 from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel
-from tests.support.system import is_running
+from tests.support.system import is_running, wait_until
 
 
 def storing(number):
@@ -78,10 +77,7 @@ def test_processes_end_with_the_one_that_started_them():
         pids = [int(word) for word in parent.stdout.readline().split()]
         parent.kill()
     assert pids
-    deadline = time.monotonic() + 20
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, "a compiling process outlived its parent"
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_running, pids)), "a compiling process outlived its parent")
 
 
 def test_a_device_of_no_platform():

@@ -41,10 +41,7 @@ def test_return_event_belongs_to_the_result(fresh_queue, arrays, hosts, result, 
     operands = hosts if result == "host" else arrays
     given = cl_array.empty(fresh_queue, (37, 29), np.float32) if result == "given" else None
     options = {"out": given, "wait_for": wait_for, "return_event": True}
-    returned = pyclgemm.gemm(fresh_queue, *operands, **options)
-    assert isinstance(returned, tuple)
-    out, event = returned
-    assert isinstance(event, cl.Event)
+    out, event = pyclgemm.gemm(fresh_queue, *operands, **options)
     event.wait()
     assert result == "host" or event in out.events
     assert_gemm(out, *hosts)
@@ -53,14 +50,15 @@ def test_return_event_belongs_to_the_result(fresh_queue, arrays, hosts, result, 
 @pytest.mark.parametrize("name", ["wait_for", "a", "b", "c", "out", "bias"])
 def test_waits_for_the_events_of_every_array_and_returns_at_once(fresh_queue, gate, rng, name):
     host = draw(rng, (37, 53), (53, 29), (37, 29), (37, 29), (29,))
-    a, b, c, out, bias = upload(fresh_queue, *host)
-    given = {"a": a, "b": b, "c": c, "out": out, "bias": bias}
-    options = {"beta": 1, "out": out, "epilogue": pyclgemm.Epilogue(bias=bias)}
-    if name in given:
-        given[name].add_event(gate.event)
+    *arrays, bias = upload(fresh_queue, *host)
+    given = dict(zip(("a", "b", "c", "out"), arrays, strict=True))
+    waited_for = given | {"bias": bias}
+    if name in waited_for:
+        waited_for[name].add_event(gate.event)
     else:
-        options["wait_for"] = [gate.event]
-    _, event = gate.call(lambda: pyclgemm.gemm(fresh_queue, a, b, c, return_event=True, **options))
+        given["wait_for"] = [gate.event]
+    given |= {"beta": 1, "epilogue": pyclgemm.Epilogue(bias=bias), "return_event": True}
+    out, event = gate.call(lambda: pyclgemm.gemm(fresh_queue, **given))
     fresh_queue.flush()
     assert not is_complete(event)
     gate.open()
@@ -74,8 +72,7 @@ def test_alternating_queues_onto_one_destination(context, rng):
     a, b, out = upload(queues[0], *hosts, np.zeros((33, 33), np.float32))
     for step in range(20):
         pyclgemm.gemm(queues[step % 2], a, b, out, beta=1, out=out)
-    for event in out.events:
-        event.wait()
+    cl.wait_for_events(out.events)
     expected = expected_gemm(*hosts, alpha=20.0)
     # The sum is rounded after each of twenty steps.
     np.testing.assert_array_less(abs(out.get() - expected.value), 2 * expected.bound)
@@ -84,12 +81,10 @@ def test_alternating_queues_onto_one_destination(context, rng):
 @pytest.mark.parametrize("onto_one", [False, True], ids=["one operand", "one destination"])
 def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
     out = cl_array.empty(fresh_queue, (37, 29), np.float32) if onto_one else None
-
-    def many():
-        waits = [[gate.event]] + 40 * [None]
-        return [pyclgemm.gemm(fresh_queue, *arrays, out=out, wait_for=one) for one in waits]
-
-    results = gate.call(many)
+    waits = [[gate.event], *40 * [None]]
+    results = gate.call(
+        lambda: [pyclgemm.gemm(fresh_queue, *arrays, out=out, wait_for=one) for one in waits]
+    )
     assert len((out if onto_one else arrays[0]).events) <= 12
     assert not any(all(map(is_complete, one.events)) for one in results)
     gate.open()
@@ -136,15 +131,12 @@ def test_it_waits_for_events(fresh_queue, gate, adding, way):
     marker.wait()
 
 
-def test_events_are_spared_where_they_cost_the_device_time(queue):
+def test_events_are_spared_where_they_cost_time_and_a_library_may_lack_the_function(
+    queue, monkeypatch
+):
     assert enqueue._events_cost(queue.device) == (queue.device.type != cl.device_type.CPU)
-
-
-def test_a_library_without_the_function_is_no_error(monkeypatch):
-    enqueue._enqueue_function.cache_clear()
     monkeypatch.setattr(enqueue.ctypes, "CDLL", lambda path: object())
-    assert enqueue._enqueue_function() is None
-    enqueue._enqueue_function.cache_clear()
+    assert enqueue._enqueue_function.__wrapped__() is None
 
 
 THREADS = 4
@@ -157,14 +149,10 @@ def in_threads():
 
     They take turns as often as they can, so that a race is met within a short test.
     """
-
-    def run(function):
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(function, range(THREADS)))
-
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    yield run
+    with ThreadPoolExecutor(THREADS) as pool:
+        yield lambda function: list(pool.map(function, range(THREADS)))
     sys.setswitchinterval(before)
 
 
