@@ -31,10 +31,10 @@ from ..runtime.arrays import MatrixSequence, PackedMatrix, byte_range
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_buffer
 from ..runtime.queue_state import forget_choices
-from ..selection.database import load_database, reload_database
+from ..selection.database import load_database, reload_database, update_file
 from ..selection.features import features_of, features_of_record, record_for
 from ..selection.records import Record
-from ..selection.saving import save_records, user_file
+from ..selection.saving import extended_file, user_file
 from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
 
@@ -118,7 +118,8 @@ def autotune(
     record = _record(problem_on(problem, traits), measured) if save else None
     if record is not None:
         name = problem.dtype, problem.precision.name
-        save_records(user_file(traits), traits, name, [record])
+        path = user_file(traits)
+        update_file(path, lambda: extended_file(path, traits, name, [record]))
         reload_database()
         forget_choices()
     return Tuned(measured, right[best].sequence)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
-from ..host.files import Purpose, read_json, write_whole
+from ..host.files import Purpose, locked, read_json, write_whole
 from ..resources import resource_folder
 from .records import LEVELS, Entry, Match, Model, Source, Threshold, read_record, record_document
 
@@ -117,25 +117,25 @@ class DatabaseFile:
     def _lender(self, borrower: int) -> int:
         """The index of the entry that the one of index `borrower` is like."""
         documents = self.document["entries"]
-        names = [(document["dtype"], document["precision"]) for document in documents]
-        like = documents[borrower]["like"]
-        wanted = like["dtype"], like["precision"]
-        if wanted == names[borrower]:
-            wrong = "the entry itself"
-        elif wanted not in names:
-            wrong = "of which the file has no entry"
-        elif "like" in documents[names.index(wanted)]:
-            wrong = "which is like another itself"
-        else:
-            return names.index(wanted)
-        others = [
-            " by ".join(name)
-            for name, document in zip(names, documents, strict=True)
-            if "like" not in document and name != names[borrower]
+        names = [_name_of(document) for document in documents]
+        wanted, own = _name_of(documents[borrower]["like"]), names[borrower]
+        lenders = [
+            index
+            for index, document in enumerate(documents)
+            if "like" not in document and names[index] != own
         ]
+        for index in lenders:
+            if names[index] == wanted:
+                return index
+        wrong = (
+            "which is like another itself" if wanted in names else "of which the file has no entry"
+        )
+        if wanted == own:
+            wrong = "the entry itself"
+        listed = ", ".join(" by ".join(names[index]) for index in lenders) or "it has none"
         raise DatabaseError(
-            f"{self.path}: $.entries[{borrower}].like is {' by '.join(wanted)}, {wrong}; wanted "
-            f"is another entry of the file that has no like: {', '.join(others) or 'it has none'}"
+            f"{self.path}: $.entries[{borrower}].like is {' by '.join(wanted)}, {wrong}; wanted is "
+            f"another entry of the file that has no like: {listed}"
         )
 
     def __str__(self) -> str:
@@ -143,10 +143,13 @@ class DatabaseFile:
         return printable(f"{self.match}{location} ({self.source.text})")
 
 
+def _name_of(document: dict[str, Any]) -> tuple[str, str]:
+    return document["dtype"], document["precision"]
+
+
 def _make_entry(document: dict[str, Any], where: str, refused: list[str]) -> Entry:
     """An entry of the records that can be used; `refused` gets the reasons of the others."""
-    dtype = document["dtype"]
-    threshold = document.get("indirect_from")
+    (dtype, precision), threshold = _name_of(document), document.get("indirect_from")
     records = []
     for index, record in enumerate(document["records"]):
         try:
@@ -155,7 +158,7 @@ def _make_entry(document: dict[str, Any], where: str, refused: list[str]) -> Ent
             refused.append(str(error))
     return Entry(
         dtype,
-        document["precision"],
+        precision,
         tuple(records),
         Threshold(**threshold) if threshold is not None else None,
         fitted=Model.read(document["model"]) if "model" in document else None,
@@ -297,6 +300,12 @@ def save_file(file: DatabaseFile) -> None:
     _check_frame(file)
     _check_records(file)
     write_whole(file.path, _to_text(file.document), DATABASE)
+
+
+def update_file(path: Path, changed: Callable[[], DatabaseFile]) -> None:
+    """Save what `changed` makes of the file at a path; no process loses what another saves."""
+    with locked(path, DATABASE):
+        save_file(changed())
 
 
 def _read_json(path: Path) -> Any:

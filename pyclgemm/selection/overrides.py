@@ -15,14 +15,8 @@ from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, ConfigError, printable, shown
-from ..families.registry import (
-    FAMILIES,
-    config_from_dict,
-    make_schedule,
-    oriented,
-    problem_on,
-    violations,
-)
+from ..families import registry
+from ..families.registry import FAMILIES, config_from_dict
 from ..host.files import read_json
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
@@ -90,7 +84,7 @@ def choose_for(
 
 def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
     """The kernels that compute a product, in the order of their launches."""
-    schedule = make_schedule(oriented(product, config, traits), config, traits)
+    schedule = registry.make_schedule(registry.oriented(product, config, traits), config, traits)
     return [launch.source for launch in schedule.launches]
 
 
@@ -98,9 +92,11 @@ def _fastest(
     problem: GemmProblem, traits: DeviceTraits, database: Database, family: str
 ) -> Config | None:
     """The configuration of a family that was measured on a product, or else is predicted for it."""
-    problem, known = problem_on(problem, traits), known_of(problem, traits, database)
+    problem, known = registry.problem_on(problem, traits), known_of(problem, traits, database)
     measured = [record.config for _, record in known.measured_on(problem)]
-    valid = (config for config in measured if not violations(config, problem.dtype, traits))
+    valid = (
+        config for config in measured if not registry.violations(config, problem.dtype, traits)
+    )
     predicted = (one.config for one in known.ranking(problem).ordered(problem))
     return next((one for one in chain(valid, predicted) if one.family == family), None)
 

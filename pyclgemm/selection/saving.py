@@ -14,10 +14,9 @@ from typing import Any, Literal, get_args
 from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..families.registry import family_of
-from ..host.files import locked
-from .database import DATABASE, DatabaseFile, read_file, save_file, user_database_folder
+from .database import DatabaseFile, read_file, user_database_folder
 from .features import Features, features_of_record
-from .records import Entry, Kind, Match, Model, Record, Source
+from .records import Entry, Kind, Match, Model, Record, Source, kind_of
 
 #: Whom a file is for.
 Level = Literal["device", "architecture"]
@@ -26,27 +25,6 @@ Level = Literal["device", "architecture"]
 def user_file(traits: DeviceTraits) -> Path:
     """The file of the user's own database for a device."""
     return user_database_folder() / f"{traits.slug}.json"
-
-
-def save_records(
-    path: Path,
-    traits: DeviceTraits,
-    name: tuple[str, str],
-    records: Sequence[Record],
-    *,
-    level: Level = "device",
-    model: Model | None = None,
-    ceilings: Ceilings | None = None,
-) -> None:
-    """Write records of an element type and an arithmetic, and a model if there is one.
-
-    What other processes save meanwhile stays: the file is locked while it is read and written.
-    `DatabaseError` says that the file that is there cannot be used, or that a record is not valid.
-    """
-    with locked(path, DATABASE):
-        save_file(
-            extended_file(path, traits, name, records, level=level, model=model, ceilings=ceilings)
-        )
 
 
 def extended_file(
@@ -121,7 +99,7 @@ def calibrated_file(
 
 def match_of(traits: DeviceTraits, level: Level) -> Match:
     """Whom a file is for."""
-    kind: Literal["cpu", "gpu"] = "cpu" if traits.type == "cpu" else "gpu"
+    kind = kind_of(traits)
     if level == "architecture" and traits.architecture:
         vendor = None if kind == "cpu" else traits.vendor
         return Match("architecture", kind, vendor, traits.architecture)
@@ -133,14 +111,8 @@ def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
 
     def product_of(record: Record) -> tuple[Any, ...]:
         shape, kind = record.shape, get_args(Kind).index(record.kind)
-        return (
-            kind,
-            shape.sizes,
-            shape.layout,
-            record.alignment or 0,
-            shape.batch or 0,
-            record.packed,
-        )
+        least, products = record.alignment or 0, shape.batch or 0
+        return kind, shape.sizes, shape.layout, least, products, record.packed
 
     return tuple(sorted(records, key=product_of))
 
@@ -150,15 +122,11 @@ def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str
     refusable: dict[Features, bool] = {}
     for record in records:
         features = features_of_record(record, *name)
-        refusable[features] = refusable.get(features, True) and _may_be_refused(record)
+        may_be_refused = family_of(record.config).may_be_refused
+        refusable[features] = refusable.get(features, True) and may_be_refused
 
     def superseded(record: Record) -> bool:
         new = refusable.get(features_of_record(record, *name))
-        return new is not None and (_may_be_refused(record) or not new)
+        return new is not None and (family_of(record.config).may_be_refused or not new)
 
     return [record for record in own if not superseded(record)]
-
-
-def _may_be_refused(record: Record) -> bool:
-    """Whether a driver may refuse the kernels, for which another record then stands in."""
-    return family_of(record.config).may_be_refused

@@ -286,15 +286,12 @@ def _reads(config: Config, packed: PackedLayout | None) -> bool:
 
 def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
     """Raise `UnsupportedError` if B was packed for another type of device."""
-    if problem.packed is None:
-        return
-    if traits.type == "cpu" and problem.packed.form == "padded":
+    wrong, other, it = ("panels", "a CPU", "is none")
+    if traits.type == "cpu":
+        wrong, other, it = ("padded", "a GPU", "is a CPU")
+    if problem.packed is not None and problem.packed.form == wrong:
         raise UnsupportedError(
-            f"b was packed for a GPU, and {traits.name!r} is a CPU: pack it with its queue"
-        )
-    if traits.type != "cpu" and problem.packed.form == "panels":
-        raise UnsupportedError(
-            f"b was packed for a CPU, and {traits.name!r} is none: pack it with its queue"
+            f"b was packed for {other}, and {traits.name!r} {it}: pack it with its queue"
         )
 
 

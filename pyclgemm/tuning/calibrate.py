@@ -25,7 +25,6 @@ from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, PyclgemmError, UnsupportedError, shown
 from ..families.registry import problem_on
-from ..host.files import locked
 from ..host.process import postponed
 from ..measure.bench import Bench, Pace
 from ..measure.filled_queue import Clock, blocker_of
@@ -225,8 +224,9 @@ class Calibrator:
         }
         source = f"calibrated on {traits.name}, {traits.platform} {traits.driver}"
         models = {name: model_of(source, of) for name, of in fits.items()}
-        with locked(self._path, database.DATABASE):
-            database.save_file(calibrated_file(self._path, traits, ceilings, models))
+        database.update_file(
+            self._path, lambda: calibrated_file(self._path, traits, ceilings, models)
+        )
         database.reload_database()
         forget_choices()
         return {name[0]: fits[name] for name in self._samples if name in fits}

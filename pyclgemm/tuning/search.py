@@ -16,7 +16,7 @@ from typing import Any
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, UnsupportedError
-from ..families.family import Point, Role, is_small_batch
+from ..families.family import Family, Point, Role, is_small_batch
 from ..families.registry import FAMILIES, config_from_dict, family_of, violations
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem
@@ -114,33 +114,19 @@ class SearchSpace:
         return Count(points, round(points * hits / _DRAWN), exact=False)
 
 
-def families_of(traits: DeviceTraits, dtype: str, precision: Precision) -> tuple[str, ...]:
-    """The families that `select` may choose for single products on a device."""
-    return tuple(
-        name
-        for name, family in FAMILIES.items()
-        if family.role is not Role.SMALL_BATCH and family.runs(dtype, precision, traits)
-    )
-
-
-def small_family(problem: GemmProblem, traits: DeviceTraits) -> str | None:
-    """The family for batches of small products, where the library takes it before any other."""
-    if not is_small_batch(problem):
-        return None
-    for name, family in FAMILIES.items():
-        runs = family.runs(problem.dtype, problem.precision, traits)
-        if family.role is Role.SMALL_BATCH and runs:
-            return name
-    return None
+def _takes_part(family: Family[Any], problem: GemmProblem, traits: DeviceTraits) -> bool:
+    is_made_for_it = family.role is not Role.SMALL_BATCH or is_small_batch(problem)
+    return is_made_for_it and family.runs(problem.dtype, problem.precision, traits)
 
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
     """The families that `select` may choose for some problems of one type and precision."""
-    chosen: set[str | None] = set()
-    for problem in problems:
-        chosen.update(families_of(traits, problem.dtype, problem.precision))
-        chosen.add(small_family(problem, traits))
-    return tuple(name for name in FAMILIES if name in chosen)
+    problems = list(problems)
+    return tuple(
+        name
+        for name, family in FAMILIES.items()
+        if any(_takes_part(family, problem, traits) for problem in problems)
+    )
 
 
 def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
@@ -148,10 +134,11 @@ def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
 
     Where the library takes kernels for small products, matrix units alone compete with them.
     """
-    small, asked = small_family(problem, traits), FAMILIES[family]
-    if asked.role is Role.SMALL_BATCH:
-        return family == small
-    if small is not None:
+    asked = FAMILIES[family]
+    small = [one for one in FAMILIES.values() if one.role is Role.SMALL_BATCH]
+    if asked in small:
+        return _takes_part(asked, problem, traits)
+    if any(_takes_part(one, problem, traits) for one in small):
         return asked.competes_with_small(problem, traits)
     return asked.most_rows is None or min(problem.m, problem.n) <= asked.most_rows
 

@@ -154,7 +154,6 @@ class TuningSession:
     left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
 
     def __post_init__(self) -> None:
-        self.deadline = self.start + self.budget
         self._logs = True
         problem, traits = self.standings[0].problem, self.process.traits
         self.spaces = {
@@ -173,10 +172,10 @@ class TuningSession:
         """Shapes that can be tuned within the budget."""
         return [standing for standing in self.standings if standing.shape not in self.left_out]
 
-    def extend(self, seconds: float) -> None:
-        """Add to the budget."""
-        self.budget += seconds
-        self.deadline += seconds
+    @property
+    def deadline(self) -> float:
+        """When the budget ends, on the clock of `start`."""
+        return self.start + self.budget
 
     @property
     def trial_seconds(self) -> float:
@@ -244,7 +243,6 @@ class TuningSession:
         """Take in what earlier runs measured; returns the best of each shape, to measure anew."""
         by_shape = {standing.shape: standing for standing in self.standings}
         resumed = 0
-        best: dict[GemmShape, list[Config]] = {}
         for logged in self.log:
             standing = by_shape.get(logged.shape)
             if standing is not None and logged.config.family in self.families:
@@ -254,10 +252,12 @@ class TuningSession:
         for standing in self.standings:
             for config, score in standing.scores.items():
                 self._tell(standing, config, score)
-            best[standing.shape] = [config for _, config in standing.ranked()[:_MOST_RESUMED]]
         if resumed:
             self.remarks.append(f"resumed with {resumed} trials of earlier runs: {self.log.path}")
-        return best
+        return {
+            one.shape: [config for _, config in one.ranked()[:_MOST_RESUMED]]
+            for one in self.standings
+        }
 
     def _keep(self, logged: Logged) -> None:
         """Log a trial; where that fails the run goes on, for what it finds is saved at its end."""

@@ -24,7 +24,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
@@ -40,18 +40,12 @@ from ..host.files import check_writable
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
-from ..selection.database import (
-    DATABASE,
-    Database,
-    DatabaseFile,
-    load_database,
-    read_file,
-    user_database_folder,
-)
+from ..selection import database as databases
+from ..selection.database import Database, DatabaseFile
 from ..selection.features import Features, features_of
 from ..selection.model import known_of
 from ..selection.records import Entry, Record, Source
-from ..selection.saving import Level, match_of, save_records, sorted_records, user_file
+from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
 from ..selection.select import select
 from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
@@ -199,7 +193,10 @@ class TuningStages:
     def _search(self, kept: Callable[[], float]) -> None:
         """Search until no more seconds are left than `kept` says."""
         session = self._session
-        exhausted: set[tuple[GemmShape, str]] = set()
+        left = {
+            one: [family for family in session.families if (one.shape, family) in session.searches]
+            for one in session.standings
+        }
         while True:
             until = session.deadline - kept()
             while self._promoted:
@@ -207,25 +204,20 @@ class TuningStages:
                 if standing.shape not in session.left_out and session.may_run(standing, config):
                     outcome = session.trial(standing, config, until)
                     self._promote(standing, config, outcome, 1.0)
-            left = session.searches.keys() - exhausted
-            shapes = {shape for shape, _ in left}
-            open_ones = [one for one in session.active if one.shape in shapes]
+            open_ones = [one for one in session.active if left[one]]
             if not open_ones:
                 return
             standing = min(open_ones, key=lambda one: one.spent)
-            family = standing.next_family(
-                [family for family in session.families if (standing.shape, family) in left]
-            )
+            family = standing.next_family(left[standing])
             search = session.searches[standing.shape, family]
             asked = [search.ask() for _ in range(self._at_once)]
             proposed = [config for config in asked if config is not None]
             if not proposed:
-                exhausted.add((standing.shape, family))
-                what = f"no configuration of the {family} family fits the device"
-                remark = f"{standing.shape}: {what}"
+                left[standing].remove(family)
+                told = f"{standing.shape}: no configuration of the {family} family fits the device"
                 is_new = all(config.family != family for config in standing.scores)
-                if is_new and remark not in session.remarks:
-                    session.remarks.append(remark)
+                if is_new and told not in session.remarks:
+                    session.remarks.append(told)
             session.prepare(standing, proposed, until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
@@ -267,8 +259,14 @@ class TuningStages:
     def _confirm(self) -> None:
         session = self._session
         for standing in session.active:
-            for challenger in self._challengers(standing):
-                session.trial(standing, challenger, session.deadline)
+            for family in session.families:  # the best of every other one, where it comes close
+                ranked = standing.ranked(family)
+                if not ranked or standing.best is None or family == standing.best.family:
+                    continue
+                score, challenger = ranked[0]
+                best = standing.scores[standing.best]
+                if best and score < _CLOSE * best:
+                    session.trial(standing, challenger, session.deadline)
             if standing.best is None or standing.baseline is None:
                 continue
             if standing.best == standing.baseline:
@@ -282,18 +280,6 @@ class TuningStages:
             standing.seconds[standing.baseline] = outcome.rival_seconds
             if standing.gain < 1.0:
                 standing.best, standing.gain = standing.baseline, 1.0
-
-    def _challengers(self, standing: Standing) -> Iterator[Config]:
-        """The best of every other family, where it comes close."""
-        session = self._session
-        for family in session.families:
-            ranked = standing.ranked(family)
-            if not ranked or standing.best is None:
-                continue
-            score, challenger = ranked[0]
-            best = standing.scores[standing.best]
-            if family != standing.best.family and best and score < _CLOSE * best:
-                yield challenger
 
 
 @dataclass(frozen=True)
@@ -381,14 +367,14 @@ def tune(
             process, standings, families or families_for(problems, process.traits), start,
             (1 - survey) * budget, log, seed, progress or (lambda event: None),
         )  # fmt: skip
-        known = database or load_database()
+        known = database or databases.load_database()
         surveyor = Survey(session, known, seed, contributes=contributes) if survey else None
         interrupted = False
         try:
             if survey < 1:
                 TuningStages(session, known).run()
             if surveyor is not None:
-                session.extend(survey * budget)
+                session.budget += survey * budget
                 surveyor.run()
         except KeyboardInterrupt:
             interrupted = True
@@ -427,11 +413,11 @@ def check_destination(contribute: Path | None = None) -> None:
     """
     if contribute is None:
         # The name of the file depends on the device, which nothing has opened yet.
-        check_writable(user_database_folder() / "any.json", DATABASE)
+        check_writable(databases.user_database_folder() / "any.json", databases.DATABASE)
         return
     if contribute.exists():
-        read_file(contribute)
-    check_writable(contribute, DATABASE)
+        databases.read_file(contribute)
+    check_writable(contribute, databases.DATABASE)
 
 
 def unsaved_text(result: TuningResult) -> str:
@@ -447,15 +433,18 @@ def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
 
     What is contributed has no ceilings, which are those of one device; so the model of the survey
     must be about none (`contributes` of `tune`). `ArgumentError` says that nothing was measured;
-    other errors are those of `pyclgemm.selection.saving.save_records`.
+    `DatabaseError` that the file that is there cannot be used, or that a record is not valid.
     """
     records = tuned_records(result)
     if not records:
         raise ArgumentError("nothing was measured: there is nothing to save")
     path = user_file(result.traits) if contribute is None else contribute
     level: Level = "device" if contribute is None else "architecture"
-    save_records(
-        path, result.traits, (result.dtype, result.precision), records, level=level,
-        model=result.survey.model, ceilings=result.survey.ceilings if contribute is None else None,
+    databases.update_file(
+        path,
+        lambda: extended_file(
+            path, result.traits, (result.dtype, result.precision), records, level=level,
+            model=result.survey.model, ceilings=None if contribute else result.survey.ceilings,
+        ),
     )  # fmt: skip
     return path

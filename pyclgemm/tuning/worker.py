@@ -27,7 +27,7 @@ import pyopencl.array as cl_array
 
 from ..analysis.operands import Operands, OperandStore, WrongError, plan_contender
 from ..api.plan import GemmPlan
-from ..api.prepare import Call, check_supported, describe_product
+from ..api.prepare import check_supported
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
@@ -101,22 +101,20 @@ class TrialBench:
 
         Nothing is timed meanwhile, and failures are kept for `run` to report.
         """
-        work = [(self._store.get(trial.shape, self._dtype), trial.config) for trial in trials]
-        sources = dict.fromkeys(
-            source for operands, config in work for source in self._sources(operands, config)
-        )
-        device = self._queue.device
-        for source, binary in self._compilers.binaries(
-            [source for source in sources if source not in self._compiled]
-        ).items():
-            adopt_binary(self._context, device, source, binary)
+        sources = dict.fromkeys(source for trial in trials for source in self._sources(trial))
+        new = [source for source in sources if source not in self._compiled]
+        for source, binary in self._compilers.binaries(new).items():
+            adopt_binary(self._context, self._queue.device, source, binary)
         self._compiled |= sources.keys()
-        for operands, config in work:
+        for trial in trials:
+            operands = self._store.get(trial.shape, self._dtype)
             built = self._built.setdefault(operands, {})
             try:
-                built[config] = operands.plan(config=config, precision=self._precision.name)
+                built[trial.config] = operands.plan(
+                    config=trial.config, precision=self._precision.name
+                )
             except (PyclgemmError, cl.Error, MemoryError) as error:
-                built[config] = error
+                built[trial.config] = error
 
     def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
         """Time a candidate in turn with its rival: few rounds where it is far slower."""
@@ -129,16 +127,11 @@ class TrialBench:
         rival = timings.get("rival")
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
-    def _sources(self, operands: Operands, config: Config) -> list[KernelSource]:
-        """The kernels of a product; none if it cannot be scheduled, as building it will tell."""
-        a, b, out = operands.sets[0]
-        trans_a, trans_b = operands.trans
+    def _sources(self, trial: Trial) -> list[KernelSource]:
+        """The kernels of a candidate; none if it cannot be scheduled, as building it will tell."""
         try:
-            call = Call(
-                a, b, out=out, trans_a=trans_a, trans_b=trans_b, precision=self._precision.name,
-                batched=len(out.shape) == 3,
-            )  # fmt: skip
-            return kernel_sources(describe_product(call), config, self._traits)
+            product = trial.shape.product(self._dtype, self._precision.name)
+            return kernel_sources(product, trial.config, self._traits)
         except PyclgemmError:
             return []
 
@@ -214,7 +207,6 @@ class Requests:
 def serve(
     requests: Iterable[str],
     answer: Callable[[dict[str, Any]], None],
-    open_bench: Callable[[dict[str, Any]], tuple[TrialBench, dict[str, Any]]] = open_bench,
 ) -> None:
     """Answer requests until there are no more, or until the device is lost."""
     lines = iter(requests)
@@ -223,6 +215,7 @@ def serve(
         if first is None:
             return
         bench, traits = open_bench(json.loads(first))
+        _leave_the_end_to_the_parent()  # its runtime may have set handlers (LLVM does)
     except PyclgemmError as error:
         answer({"error": type(error).__name__, "message": str(error)})
         return
@@ -251,13 +244,6 @@ def _leave_the_end_to_the_parent() -> None:
             signal.signal(getattr(signal, name), lambda number, frame: None)
 
 
-def _opened(request: dict[str, Any]) -> tuple[TrialBench, dict[str, Any]]:
-    """Open the device; the handlers that its runtime sets (LLVM does) are replaced."""
-    opened = open_bench(request)
-    _leave_the_end_to_the_parent()
-    return opened
-
-
 def main() -> None:
     """Serve standard input and output."""
     _leave_the_end_to_the_parent()
@@ -266,11 +252,7 @@ def main() -> None:
     os.dup2(2, 1)
     # The parent is gone, and may have been killed, where there is nobody to read an answer.
     with contextlib.suppress(BrokenPipeError):
-        serve(
-            Requests(),
-            lambda document: print(json.dumps(document), file=answers, flush=True),
-            _opened,
-        )
+        serve(Requests(), lambda document: print(json.dumps(document), file=answers, flush=True))
     # Contexts are torn down in no order that all drivers survive.
     os._exit(0)
 

@@ -18,7 +18,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import alternatives, select
-from pyclgemm.tuning.search import families_of, search_space, suits
+from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.configs import GEMV_UNIT, MATRIX, WGMMA
 from tests.support.databases import FLOAT16, NVIDIA, SM_90, a_database, made_file
 from tests.support.families import refusal
@@ -124,7 +124,7 @@ def test_what_a_family_does_not_compute(config, dtype, precision, traits, messag
     with pytest.raises(ConfigError, match=message or None):
         select(problem, traits, Database(()), config)
     if config is GEMV_UNIT:
-        assert "gemv_unit" not in families_of(traits, dtype, problem.precision)
+        assert "gemv_unit" not in families_for([problem], traits)
 
 
 def test_units_that_take_no_complex_elements_say_so():
@@ -157,7 +157,7 @@ def test_the_tuner_searches_all_families(dtype):
     few, many = (GemmShape(m, 512, 512).problem(dtype) for m in (8, 512))
     few_rows = () if dtype == "int8" else ("gemv_unit",)
     for problem in (few, many):
-        families = families_of(H100, dtype, problem.precision)
+        families = families_for([problem], H100)
         assert families == ("indirect", "direct", "gemv", *few_rows, "matrix", "wgmma")
     if few_rows:
         assert suits("gemv_unit", few, H100) and not suits("gemv_unit", many, H100)

@@ -14,8 +14,15 @@ from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.selection import database as database_module
 from pyclgemm.selection.database import Database, DatabaseFile, load_database, open_file, read_file
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
-from pyclgemm.selection.saving import save_records
-from tests.support.databases import FLOAT32, INDIRECT, TILE, a_database, document, file_of
+from tests.support.databases import (
+    FLOAT32,
+    INDIRECT,
+    TILE,
+    a_database,
+    document,
+    file_of,
+    save_records,
+)
 from tests.support.facts import cpu, gpu, recorded, smallest_gpu
 
 
@@ -285,7 +292,7 @@ def save_slowly(path, name, together):
         time.sleep(0.5)
         database_module.save_file(file)
 
-    with patch("pyclgemm.selection.saving.save_file", write):
+    with patch("pyclgemm.selection.database.save_file", write):
         together.wait(60)
         save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
 

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from pyclgemm import CpuConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
-from pyclgemm.selection.database import Database, DatabaseFile
+from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
+from pyclgemm.selection.saving import extended_file
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
@@ -66,6 +67,10 @@ def ranking(problem, traits, database):
 
 def predict(configs, problem, traits, database):
     return known_of(problem, traits, database).predict(configs, problem)
+
+
+def save_records(path, traits, name, records, **options):
+    update_file(path, lambda: extended_file(path, traits, name, records, **options))
 
 
 def measured(records, threshold=None, traits=None, types=FLOAT32):

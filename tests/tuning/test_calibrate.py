@@ -14,13 +14,13 @@ from pyclgemm.families.registry import family_of
 from pyclgemm.selection.database import Database, load_database, read_file, reload_database
 from pyclgemm.selection.model import knowledge, standing
 from pyclgemm.selection.records import Model
-from pyclgemm.selection.saving import save_records, user_file
+from pyclgemm.selection.saving import user_file
 from pyclgemm.tuning import calibrate
 from pyclgemm.tuning.calibrate import Calibrator, kernels_in_turn, timed
 from tests.support import configs
 from tests.support.bench_fakes import FakeTime
 from tests.support.checks import raises
-from tests.support.databases import FLOAT32, predict
+from tests.support.databases import FLOAT32, predict, save_records
 from tests.support.facts import recorded
 
 pytest.importorskip("scipy")

@@ -13,10 +13,9 @@ from pyclgemm import CpuConfig
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmDirectConfig
-from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
-from pyclgemm.tuning.search import Search, families_for, families_of, search_space, suits
+from pyclgemm.tuning.search import Search, families_for, search_space, suits
 from tests.support.facts import cpu, gpu, problem
 from tests.support.reference import DTYPES
 
@@ -44,7 +43,8 @@ SMALL_GPU = ["small"]
     ],
 )
 def test_families(traits, dtype, precision, families):
-    assert list(families_of(traits, dtype, resolve_precision(precision, dtype))) == families
+    wanted = GemmShape(9, 9, 9).problem(dtype, precision)
+    assert list(families_for([wanted], traits)) == families
     with pytest.raises(ArgumentError, match="family is 'gpu'; known are indirect"):
         search_space("gpu", "float32", traits)
 
@@ -78,18 +78,18 @@ def test_families(traits, dtype, precision, families):
 )  # fmt: skip
 def test_which_families_suit_a_product(text, types, traits, families):
     wanted = GemmShape.parse(text).problem(*types)
-    others = families_of(traits, wanted.dtype, wanted.precision)
+    single = replace(wanted, batch=None)
+    others = families_for([single], traits)
     suiting = [one for one in (*others, "small", "small_cpu") if suits(one, wanted, traits)]
     assert suiting == families
     small = [one for one in families if one not in others]
-    single = replace(wanted, batch=None)
     assert families_for([single, wanted], traits) == (*others, *small)
 
 
 @given(st.sampled_from([AMPERE, AMD, cpu()]), st.sampled_from(DTYPES), st.integers(0, 1000))
 def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
     rng = random.Random(seed)
-    for family in families_of(traits, dtype, resolve_precision(None, dtype)):
+    for family in families_for([problem(9, 9, 9, dtype)], traits):
         space = search_space(family, dtype, traits)
         point = space.repaired(space.draw(rng), rng)
         assert all(point[name] in values for name, values in space.axes.items())
