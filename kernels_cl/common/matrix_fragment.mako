@@ -74,11 +74,20 @@ ${multiply_by_builtin()}
 </%def>
 
 <%def name="multiply_by_ptx()" filter="trim">
+<%
+    kinds = {"int": "r", "uint": "r", "float": "f", "double": "d"}  # of registers, by their C types
+    counts = unit.result_registers, unit.a_registers, unit.b_registers
+    numbers = iter(range(sum(counts)))
+    c, a, b = ("{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts)
+    held = [f"{name}[{i}]" for name, count in zip("ab", counts[1:]) for i in range(count)]
+    results = ", ".join(f'"+{kinds[unit.result_register]}"(c[{i}])' for i in range(counts[0]))
+    factors = ", ".join(f'"{kinds[unit.register]}"({one})' for one in held)
+%>
 // c += a b (PTX ISA, "mma").
 static inline void multiply_accumulate(${unit.result_register} *c, const ${unit.register} *a, const ${unit.register} *b)
 {
-    asm("${unit.ptx_statement}"
-        : ${unit.ptx_constraints});
+    asm("${unit.instruction} ${c}, ${a}, ${b}, ${c};"
+        : ${results} : ${factors});
 }
 </%def>
 
@@ -94,7 +103,16 @@ static inline void multiply_accumulate(${unit.result_register} *c, const ${unit.
 % endif
 static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const ${unit.register} *b)
 {
-    *c = ${unit.builtin_call};
+<%
+    def argument(name):
+        """A lane's elements of a fragment in the type that the builtin takes."""
+        registers = [f"{name}[{i}]" for i in range(unit.a_registers)]
+        joined = registers[0] if len(registers) == 1 else f"(uint{len(registers)})({', '.join(registers)})"
+        return joined if unit.register == "double" else f"as_{unit.vector}({joined})"
+
+    a, b = map(argument, "ba" if unit.exchanged else "ab")
+%>\
+    *c = ${unit.instruction.format(a=a, b=b, c="*c")};
 }
 </%def>
 

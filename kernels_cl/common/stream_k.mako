@@ -137,7 +137,7 @@ ${next_product()}
             ${split_k.wait}
             rank = arrived == members ? leader : -1;
             level += 2 * groups;
-            if (${split_k.may_add}) {
+            if (rank >= 0${" && slice == 0" if split_k.sliced else ""}) {
                 device_fence();
                 <%call expr="each_sum()">
                     ${split_k.sum} = (${split_k.type})(0);
@@ -148,7 +148,11 @@ ${next_product()}
                     const long slot = slot_of(lowest + from, from == 0);
                     const __global ${split_k.type} *sums = partial_sums + slot * TILE_SUMS + ${split_k.own};
                     <%call expr="each_sum()">
-                        ${split_k.addition}
+                        % if split_k.add:
+                        ${split_k.sum} = ${split_k.add}(${split_k.sum}, sums[${split_k.index}]);
+                        % else:
+                        ${split_k.sum} += sums[${split_k.index}];
+                        % endif
                     </%call>
                 }
             }

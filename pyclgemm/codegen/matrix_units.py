@@ -21,9 +21,6 @@ Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 #: What a unit sums in.
 Summed = Literal["int32", "float16", "float32", "float64"]
 
-#: The kinds of registers in inline PTX, by their C types.
-_CONSTRAINTS = {"int": "r", "uint": "r", "float": "f", "double": "d"}
-
 
 @dataclass(unsafe_hash=True)
 class OperandLanes:
@@ -111,40 +108,6 @@ class MatrixUnit:
         if self.spelling != "ptx":
             return False
         return self.operand == "float64" or (self.operand == "tf32" and not along_k)
-
-    @property
-    def ptx_statement(self) -> str:
-        """The instruction, its operands by number (result, A, B, what is added to)."""
-        counts = self.result_registers, self.a_registers, self.b_registers
-        numbers = iter(range(sum(counts)))
-        c, a, b = (
-            "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
-        )
-        return f"{self.instruction} {c}, {a}, {b}, {c};"
-
-    @property
-    def ptx_constraints(self) -> str:
-        """The registers of its result and of A and B, as inline assembly has them."""
-        counts = {"a": self.a_registers, "b": self.b_registers}
-        held = [f"{name}[{i}]" for name, count in counts.items() for i in range(count)]
-        result, factor = _CONSTRAINTS[self.result_register], _CONSTRAINTS[self.register]
-        results = ", ".join(f'"+{result}"(c[{i}])' for i in range(self.result_registers))
-        factors = ", ".join(f'"{factor}"({one})' for one in held)
-        return f"{results} : {factors}"
-
-    @property
-    def builtin_call(self) -> str:
-        """The call of the builtin with the registers of `a`, `b` and `*c`."""
-        count = self.a_registers
-
-        def argument(name: str) -> str:
-            if self.register == "double":
-                return f"{name}[0]"
-            registers = ", ".join(f"{name}[{i}]" for i in range(count))
-            return f"as_{self.vector}({registers if count == 1 else f'(uint{count})({registers})'})"
-
-        a, b = ("b", "a") if self.exchanged else ("a", "b")
-        return self.instruction.format(a=argument(a), b=argument(b), c="*c")
 
 
 def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:

@@ -87,11 +87,6 @@ class StreamK:
         self.counts = "uint" if most < 2**32 else "ulong"
         # Partial sums whose loads are under way at once while they are added up.
         self.unrolling = min(FAN_IN, max(1, _JOINED_SUMS // self.own_sums))
-        # Whether a work-item adds up sums; the statement that adds one.
-        self.may_add = "rank >= 0 && slice == 0" if self.sliced else "rank >= 0"
-        self.addition = f"{self.sum} += sums[{self.index}];"
-        if self.add:
-            self.addition = f"{self.sum} = {self.add}({self.sum}, sums[{self.index}]);"
 
     def arguments(self, element: str) -> tuple[Argument, ...]:
         """Those that a kernel of elements of this C type has beside others."""

@@ -302,10 +302,8 @@ def parse_cpuinfo(text: str) -> HostCpu:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         values.setdefault(name.strip(), value.strip())
-    vendor = values.get("vendor_id", "")
-    known = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
-    flags = values.get("flags", "").split()
-    return HostCpu(known.get(vendor, vendor.lower()), frozenset(flags))
+    vendor = normalized_vendor(values.get("vendor_id", ""))
+    return HostCpu(vendor, frozenset(values.get("flags", "").split()))
 
 
 def level_of(names: Set[str]) -> str:
@@ -317,7 +315,7 @@ def level_of(names: Set[str]) -> str:
 _VENDOR_WORDS = {
     "nvidia": "nvidia", "amd": "advanced micro devices|amd|authenticamd",
     "intel": "intel|genuineintel", "apple": "apple", "qualcomm": "qualcomm", "arm": "arm",
-    "mesa": "mesa",
+    "mesa": "mesa", "hygon": "hygongenuine",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ..codegen.element import ElementType
 from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
-from ..problem.matrix import MAX_ALIGNMENT, Matrix, matrix_of, strides_and_offset
+from ..problem.matrix import MAX_ALIGNMENT, Matrix, check_dtype, matrix_of, strides_and_offset
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
 
@@ -28,7 +28,8 @@ LEVELS = {
 }
 
 
-#: The largest extent of a dimension.
+#: The element types that are taken, and the largest extent of a dimension.
+DTYPES = ("float32", "float64")
 MOST_EXTENT = 32
 
 
@@ -66,7 +67,7 @@ def contiguous_stack(count: int, extent: int) -> TensorStack:
 
 def stack_of(name: str, array: Any) -> TensorStack:
     """Check and describe an array (count, K, K, K) of any strides; messages call it `name`."""
-    check_tensor_dtype(name, array.dtype)
+    check_dtype(name, array.dtype, DTYPES)
     shape = tuple(int(extent) for extent in array.shape)
     if len(shape) != 4:
         raise ShapeError(
@@ -86,14 +87,6 @@ def stack_of(name: str, array: Any) -> TensorStack:
         return contiguous_stack(count, k)
     # Of one tensor the stride to the next is free: a contiguous one suits more kernels.
     return TensorStack(count, k, (k**3 if count == 1 else each, first, second, third), offset)
-
-
-def check_tensor_dtype(name: str, dtype: Any) -> None:
-    """Raise `DtypeError` unless tensors may have elements of `dtype`."""
-    if not dtype.isnative:
-        raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    if dtype.name not in ("float32", "float64"):
-        raise DtypeError(f"{name} is {dtype.name}; element types taken are float32 and float64")
 
 
 def check_writable(stack: TensorStack) -> None:
@@ -128,7 +121,7 @@ class Transform:
 def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
     """Check that the arrays of a call fit together, and describe them; `out` may be None."""
     stack = stack_of("tensors", tensors)
-    check_tensor_dtype("matrix", matrix.dtype)
+    check_dtype("matrix", matrix.dtype, DTYPES)
     square = matrix_of("matrix", matrix)
     k = stack.extent
     if (square.rows, square.columns) != (k, k):

@@ -116,11 +116,11 @@ def strides_and_offset(name: str, array: Any) -> tuple[tuple[int, ...], int]:
     return tuple(int(stride) // size for stride in array.strides), offset // size
 
 
-def check_dtype(name: str, dtype: Any) -> None:
-    """Raise `DtypeError` unless argument `name` may have elements of `dtype` in some product."""
+def check_dtype(name: str, dtype: Any, taken: tuple[str, ...] = ()) -> None:
+    """Raise `DtypeError` unless argument `name` may have elements of `dtype`, in some product."""
     if not dtype.isnative:
         raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    taken = _RESULT_DTYPES if name in _OF_THE_RESULT else DTYPES
+    taken = taken or (_RESULT_DTYPES if name in _OF_THE_RESULT else DTYPES)
     if dtype.name not in taken:
         raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
 
