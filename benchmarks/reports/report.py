@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
@@ -57,8 +58,8 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
                 "contender": record.contender,
                 "gflops": case.flops(arithmetic.dtype) / timing.median / 1e9,
                 "seconds": timing.median,
-                "seconds_25": timing.quantile(0.25),
-                "seconds_75": timing.quantile(0.75),
+                "seconds_25": np.quantile(timing.samples, 0.25),
+                "seconds_75": np.quantile(timing.samples, 0.75),
                 "seconds_min": min(timing.samples),
                 "bursts": len(timing.samples),
                 "calls_per_burst": timing.calls,

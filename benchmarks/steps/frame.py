@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.contenders.contenders import CLBLAST, CUBLAS, NUMPY
@@ -54,8 +55,8 @@ def ladder_frame(
         seconds = record.timing.median
         frame.loc[name, "seconds"] = seconds
         frame.loc[name, "gflops"] = record.case.flops(record.arithmetic.dtype) / seconds / 1e9
-        frame.loc[name, "seconds_25"] = record.timing.quantile(0.25)
-        frame.loc[name, "seconds_75"] = record.timing.quantile(0.75)
+        frame.loc[name, "seconds_25"] = np.quantile(record.timing.samples, 0.25)
+        frame.loc[name, "seconds_75"] = np.quantile(record.timing.samples, 0.75)
         frame.loc[name, "bursts"] = len(record.timing.samples)
         frame.loc[name, "error"] = record.error
     for column in ("seconds", "gflops", "percent", "speedup", "vgprs"):

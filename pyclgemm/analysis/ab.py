@@ -135,7 +135,7 @@ class _UncomparedError(Exception):
 class Comparison:
     """Compares changes on a suite of shapes, on one device that does nothing else.
 
-    Operands, references and the kernels of baselines are kept from one change to the next.
+    Operands, references and plans that were checked are kept from one change to the next.
     """
 
     queue: cl.CommandQueue
@@ -277,6 +277,10 @@ def append_record(path: Path, record: Record) -> None:
 
 def read_records(path: Path) -> list[Record]:
     """Read all records of a log; `ArgumentError` if it cannot be read, or a line is none."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    validator = Draft202012Validator(_SCHEMA)
     try:
         lines = read_lines(path)
     except (OSError, JsonError) as error:
@@ -286,28 +290,21 @@ def read_records(path: Path) -> list[Record]:
         if not line.strip():
             continue
         try:
-            records.append(_record_from(parse_json(line)))
+            content = parse_json(line)
+            if wrong := best_match(validator.iter_errors(content)):
+                said = shown(wrong.message, 200)
+                raise ValueError(f"{wrong.json_path} is {shown(wrong.instance)}: {said}")
+            del content["record"]
+            results = tuple(
+                ShapeResult(**one | {side: Side(**one[side]) for side in ("before", "after")})
+                for one in content.pop("results")
+            )
+            records.append(Record(**content, results=results))
         except (ValueError, TypeError) as error:
             raise ArgumentError(
                 f"log {str(path)!r}, line {number}, is no record of a comparison: {error}"
             ) from error
     return records
-
-
-def _record_from(content: Any) -> Record:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    if error := best_match(Draft202012Validator(_SCHEMA).iter_errors(content)):
-        raise ValueError(
-            f"{error.json_path} is {shown(error.instance)}: {shown(error.message, 200)}"
-        )
-    del content["record"]
-    results = [
-        ShapeResult(**{**one, "before": Side(**one["before"]), "after": Side(**one["after"])})
-        for one in content.pop("results")
-    ]
-    return Record(**content, results=tuple(results))
 
 
 #: What JSON has for the types of the dataclasses' fields, as they are written there.

@@ -108,20 +108,18 @@ def measure_ceilings(
     figures |= {"local_memory": None, "date": date.today().isoformat()}
     size = _buffer_bytes(queue.device, traits)
 
-    def memory(walk: Walk) -> Callable[[], float]:
-        return lambda: _global_memory(queue, traits, walk)
-
     def rate(job: Job) -> Callable[[], float]:
         return lambda: _rate(queue, job)
 
+    memory = global_job(traits, pass_over(traits, size))
     steps = [
         ("arithmetic in float32", arithmetic, "float32", rate(arithmetic_job(traits, "float32"))),
-        ("global memory", figures, "global_memory", memory(pass_over(traits, size))),
+        ("global memory", figures, "global_memory", rate(memory)),
         ("launches", figures, "launch_seconds", lambda: _launch(queue, traits)),
     ]
     if traits.type != "cpu":
-        cached = passes_of_groups(traits, min(_CACHED_BUFFER, size))
-        steps.append(("second-level cache", figures, "cache", memory(cached)))
+        cached = global_job(traits, passes_of_groups(traits, min(_CACHED_BUFFER, size)))
+        steps.append(("second-level cache", figures, "cache", rate(cached)))
         steps.append(("local memory", figures, "local_memory", rate(local_job(traits))))
     others = [
         (f"arithmetic in {name}", arithmetic, name, rate(arithmetic_job(traits, name)))
@@ -149,25 +147,29 @@ class Job:
     source: KernelSource
     groups: int
     amount: int  # operations or bytes of a call of `Work`
-    arguments: tuple[Any, ...] = ()  # that follow
+    arguments: tuple[Any, ...] = ()  # that follow the buffer
     rounds: int | None = None  # of a launch that is a call; None: a call is a round
+    buffer_bytes: int = 0  # of the buffer that it reads, if any
 
 
 class Work(Contender):
-    """A job on a device; the kernel's last argument is `out`, and buffers are the first ones."""
+    """A job on a device; the kernel's last argument is `out`, and `buffers` are the first ones."""
 
     name = "ceiling"
 
-    def __init__(self, queue: cl.CommandQueue, job: Job, *buffers: cl.Buffer) -> None:
+    def __init__(self, queue: cl.CommandQueue, job: Job) -> None:
         self._queue = queue
         self._rounds = job.rounds
         self._local = job.source.local_size
         self._items = (job.groups * self._local[0],)
         self._kernel = build_kernel(queue.context, queue.device, job.source)
         self.out = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, 4 * self._items[0])
-        # Kept, because setting an argument does not keep a buffer alive.
-        self._arguments = (*buffers, *job.arguments, self.out)
-        for number, argument in enumerate(self._arguments, 1):
+        self.buffers = []  # kept, because setting an argument does not keep a buffer alive
+        if size := job.buffer_bytes:
+            self.buffers.append(cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size))
+            pattern = np.random.default_rng(0).random(16, np.float32)
+            cl.enqueue_fill_buffer(queue, self.buffers[0], pattern, 0, size)
+        for number, argument in enumerate((*self.buffers, *job.arguments, self.out), 1):
             self._kernel.set_arg(number, argument)
 
     def enqueue(self, calls: int) -> None:
@@ -189,9 +191,9 @@ def _time(contender: Contender) -> Timing:
     return Bench(pace_for("ceilings", ""), contender).run()[contender.name]
 
 
-def _rate(queue: cl.CommandQueue, job: Job, *buffers: cl.Buffer) -> float:
+def _rate(queue: cl.CommandQueue, job: Job) -> float:
     """1e9 operations or bytes a second."""
-    return job.amount / min(_time(Work(queue, job, *buffers)).samples) / 1e9
+    return job.amount / min(_time(Work(queue, job)).samples) / 1e9
 
 
 def _kernel(name: str, items: int, **context: Any) -> KernelSource:
@@ -334,17 +336,8 @@ def global_job(traits: DeviceTraits, walk: Walk) -> Job:
         past_first_level=walk.group_step > 0 and traits.vendor == "nvidia",
     )  # fmt: skip
     steps = (walk.item_step, walk.step, walk.group_step, walk.vectors - 1)
-    return Job(source, walk.groups, walk.bytes, tuple(map(np.int64, steps)), walk.rounds)
-
-
-def _global_memory(queue: cl.CommandQueue, traits: DeviceTraits, walk: Walk) -> float:
     size = 4 * walk.width * walk.vectors
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
-    pattern = np.random.default_rng(0).random(16, np.float32)
-    cl.enqueue_fill_buffer(queue, buffer, pattern, 0, size)
-    rate = _rate(queue, global_job(traits, walk), buffer)
-    buffer.release()
-    return rate
+    return Job(source, walk.groups, walk.bytes, tuple(map(np.int64, steps)), walk.rounds, size)
 
 
 def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:

@@ -22,7 +22,7 @@ from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 from ..selection.database import reload_database
 from ..tuning import tuner
-from ..tuning.calibrate import SECONDS, Calibration
+from ..tuning.calibrate import SECONDS
 from ..tuning.calibrate import calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
 from ..tuning.search import families_for, search_space, suits
@@ -143,20 +143,16 @@ def calibrate(device: str | None, seconds: float) -> None:
 
         found = run_calibration(queue, left, report=report)
     if found.fits:
-        console.print(fit_table(queue.device.name.strip(), found))
+        title = f"{queue.device.name.strip()}: predicted times"
+        table = new_table(title, "type", "path", ">times", ">median error")
+        for dtype, fits in found.fits.items():
+            for path, fit in fits.items():
+                table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
+        console.print(table)
     else:
         console.print("No kernels were timed that tell more than the ceilings do.")
     ended = "Interrupted after" if found.interrupted else "Done in"
     console.print(f"{ended} {time.monotonic() - begin:.0f} s; saved in {found.path}")
-
-
-def fit_table(device: str, found: Calibration) -> Table:
-    """The paths whose predicted times were fitted, and how wrong they are."""
-    table = new_table(f"{device}: predicted times", "type", "path", ">times", ">median error")
-    for dtype, fits in found.fits.items():
-        for path, fit in fits.items():
-            table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
-    return table
 
 
 #: Seconds between lines where there is no terminal.

@@ -140,10 +140,6 @@ class Timing:
         """The middle one."""
         return statistics.median(self.samples)
 
-    def quantile(self, fraction: float) -> float:
-        """Time that `fraction` of the bursts did not exceed."""
-        return float(np.quantile(self.samples, fraction))
-
 
 class Bench:
     """Times contenders in turn, in an order that `rng` shuffles in every round, or A B B A A B."""
