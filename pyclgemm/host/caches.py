@@ -132,15 +132,13 @@ def _pyopencl_folder() -> Path:
 
 def _database_fault(path: Path) -> Exception | None:
     try:
-        connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
-        try:
+        opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+        with contextlib.closing(opened) as connection:
             (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if answer != "ok":
                 return sqlite3.DatabaseError(str(answer))
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
-        finally:
-            connection.close()
     except (sqlite3.Error, OSError) as error:
         return error
     return None

@@ -52,8 +52,7 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     with _file_errors(path, purpose):
-        target = _target_of(path)
-        old = _mode_of(target)
+        target, old = _target_of(path)
         if old is not None and not stat.S_ISREG(old):
             _write_and_close(_open_special(target), data)
             return
@@ -105,7 +104,7 @@ def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Itera
     from filelock import FileLock, Timeout
 
     with _file_errors(path, purpose):
-        lock = FileLock(_beside(_target_of(path), "lock"))
+        lock = FileLock(_beside(_target_of(path)[0], "lock"))
         try:
             lock.acquire(timeout=seconds)
         except Timeout:
@@ -120,12 +119,11 @@ def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Itera
 def check_writable(path: Path, purpose: Purpose) -> None:
     """Raise `FileError` if a file cannot be written; make its folder, but not the file."""
     with _file_errors(path, purpose):
-        target = _target_of(path)
-        mode = _mode_of(target)
+        target, mode = _target_of(path)
+        if mode is not None and not stat.S_ISREG(mode):
+            os.close(_open_special(target))
+            return
         if mode is not None:
-            if not stat.S_ISREG(mode):
-                os.close(_open_special(target))
-                return
             os.close(os.open(target, os.O_WRONLY | os.O_APPEND))
         write_trial(target.parent, size=4096)
 
@@ -139,12 +137,14 @@ def write_trial(folder: Path, size: int) -> None:
         _remove(trial)
 
 
-def _target_of(path: Path) -> Path:
-    """The file behind all links, in a folder that exists from now on."""
+def _target_of(path: Path) -> tuple[Path, int | None]:
+    """The file behind all links, in a folder that exists from now on; its type and permissions."""
     path.parent.mkdir(parents=True, exist_ok=True)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+    with contextlib.suppress(FileNotFoundError):
+        return target, target.stat().st_mode
+    return target, None
 
 
 def _beside(target: Path, ending: str) -> Path:
@@ -167,13 +167,6 @@ def _await_other_writers(handle: int) -> None:
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _mode_of(path: Path) -> int | None:
-    """Type and permissions of the file; None if there is none."""
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_mode
-    return None
 
 
 def _open_new(path: Path) -> int:

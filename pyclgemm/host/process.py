@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 
 #: The thread that ends the interpreter: it need not mark its calls.
 MAIN_THREAD = threading.main_thread().ident
@@ -52,12 +52,7 @@ class InRuntime:
             threading.Event().wait()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _calls.pop(self, None)
 
 

@@ -19,8 +19,8 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyopencl as cl
 from pyopencl.characterize import has_src_build_cache
@@ -114,31 +114,26 @@ def _processor() -> bytes:
 _MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
 
 
-@dataclass(frozen=True)
-class _Programs:
-    """The programs of a context, and binaries of other processes until their first use."""
-
-    built: PreparedCalls[cl.Program]
-    adopted: PreparedCalls[bytes]
-
-
 @functools.lru_cache(maxsize=_MOST_CONTEXTS)
-def _programs_of(context: cl.Context) -> _Programs:
-    """Those of few contexts at a time: a program keeps its context and its memory alive."""
-    return _Programs(PreparedCalls(_MOST_PROGRAMS), PreparedCalls(_MOST_PROGRAMS))
+def _programs_of(context: cl.Context) -> PreparedCalls[Any]:
+    """Programs by device and source, and binaries of other processes until their first use.
+
+    They are kept for few contexts at a time: a program keeps its context and its memory alive.
+    """
+    return PreparedCalls(_MOST_PROGRAMS)
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
     """Compile a kernel, or find it compiled; each call gives a kernel object of its own."""
     programs, key = _programs_of(context), (device, source)
     with InRuntime():
-        program = programs.built.get(key)
-        if program is None:
-            if (binary := programs.adopted.take(key)) is not None:
-                with contextlib.suppress(cl.Error):
-                    program = _loaded(context, device, binary)
-            program = program or compile_program(context, device, source)
-            programs.built.keep(key, program)
+        program = programs.get(key)
+        if isinstance(program, bytes):
+            with contextlib.suppress(cl.Error):
+                program = _loaded(context, device, program)
+        if not isinstance(program, cl.Program):
+            program = compile_program(context, device, source)
+        programs.keep(key, program)
         try:
             return new_kernel(program, source.name)
         except cl.Error as error:
@@ -149,7 +144,7 @@ def adopt_binary(
     context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
 ) -> None:
     """Have the next `build_kernel` of a source try the binary that another process compiled."""
-    _programs_of(context).adopted.keep((device, source), binary)
+    _programs_of(context).keep((device, source), binary)
 
 
 def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
@@ -172,8 +167,7 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
     )
 
 
-#: Those of a worker process.
-_device: cl.Device | None = None
+#: That of a worker process.
 _context: cl.Context | None = None
 
 
@@ -228,10 +222,9 @@ def _number_of(device: cl.Device) -> tuple[int, int]:
 
 def _open(number: tuple[int, int]) -> None:
     """Begin a worker: open the device, and end with the parent, however that ends."""
-    global _device, _context
+    global _context
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _device = cl.get_platforms()[number[0]].get_devices()[number[1]]
-    _context = cl.Context([_device])
+    _context = cl.Context([cl.get_platforms()[number[0]].get_devices()[number[1]]])
 
 
 def _end_with_parent() -> None:
@@ -243,9 +236,8 @@ def _end_with_parent() -> None:
 
 def _compile(source: KernelSource) -> bytes | None:
     assert _context is not None
-    assert _device is not None
     try:
-        program = compile_program(_context, _device, source)
+        program = compile_program(_context, _context.devices[0], source)
     except KernelBuildError:
         return None
     binaries: list[bytes] = program.get_info(cl.program_info.BINARIES)

@@ -22,23 +22,14 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..codegen.launch import (
-    Buffer,
-    Known,
-    Launch,
-    LaunchArgument,
-    MatrixOffsets,
-    Offset,
-    Scalar,
-    Schedule,
-)
+from ..codegen.launch import Buffer, Known, LaunchArgument, MatrixOffsets, Offset, Scalar, Schedule
 from ..codegen.source import Argument
 from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
 from .arrays import SHARED, MatrixSequence, event_lists, overlaps
 from .build import build_kernel
 from .memory import launch_error, new_buffer
-from .queue_state import QueueState
+from .queue_state import QueueState, Workspaces
 
 # One kernel, with an event or without.
 #
@@ -48,7 +39,6 @@ from .queue_state import QueueState
 # the very library that pyopencl uses; its handles are pyopencl's (`int_ptr`). By way of ctypes that
 # takes the host 2.5 us more, and a CPU device's events cost it less: there pyopencl makes one.
 
-_Sizes = Sequence[int]
 _handle = operator.attrgetter("int_ptr")
 
 
@@ -56,24 +46,20 @@ class KernelLaunch:
     """Launches of one kernel, whose arguments the caller sets, with fixed sizes on one queue."""
 
     def __init__(
-        self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: _Sizes, local_size: _Sizes
-    ) -> None:
-        self._queue = queue
-        self._kernel = kernel
-        self._global_size = tuple(global_size)
-        self._local_size = tuple(local_size)
+        self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self._fixed = queue, kernel, global_size, local_size
         self._enqueue = _enqueue_function() if _events_cost(queue.device) else None
-        sizes = ctypes.c_size_t * len(self._global_size)
+        sizes = ctypes.c_size_t * len(global_size)
         self._fixed_arguments = (
-            queue.int_ptr, kernel.int_ptr, len(self._global_size), None,
-            sizes(*self._global_size), sizes(*self._local_size),
+            queue.int_ptr, kernel.int_ptr, len(global_size), None, sizes(*global_size),
+            sizes(*local_size),
         )  # fmt: skip
 
     def with_event(self, wait_for: Sequence[cl.Event] | None) -> cl.Event:
         """Enqueue the kernel after some events; gives its own."""
-        return cl.enqueue_nd_range_kernel(
-            self._queue, self._kernel, self._global_size, self._local_size, wait_for=wait_for
-        )
+        return cl.enqueue_nd_range_kernel(*self._fixed, wait_for=wait_for)
 
     def without_event(self, wait_for: Sequence[cl.Event] | None) -> None:
         """Enqueue the kernel; only the queue's order says when it has run."""
@@ -154,7 +140,7 @@ class _BoundKernels:
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, launches: Sequence[Launch], buffers: Sequence[LaunchArgument],
+        self, queue: cl.CommandQueue, schedule: Schedule, buffers: Sequence[LaunchArgument],
         numbers: Sequence[LaunchArgument],
     ) -> None:  # fmt: skip
         self.launches: list[KernelLaunch] = []
@@ -166,7 +152,7 @@ class _BoundKernels:
         self.numbers: list[Any] = []
         #: For each scattered operand its offsets, and their buffer.
         self.offsets: dict[str, tuple[Any, cl.Buffer]] = {}
-        for launch in launches:
+        for launch in schedule.launches:
             source = launch.source
             kernel = build_kernel(queue.context, queue.device, source)
             self.launches.append(KernelLaunch(queue, kernel, launch.global_size, source.local_size))
@@ -213,15 +199,14 @@ class LaunchSequence:
         self._queue = state.queue
         self._context = state.context
         self._pool = state.workspaces
-        self._launches = schedule.launches
-        self._workspaces = tuple(schedule.workspaces.items())
+        self._schedule = schedule
         self._operands = tuple(operands)
         #: Contexts of the last call's arrays, which equal the queue's.
         self._contexts = [self._context] * len(self._operands)
         self._result = next(i for i, one in enumerate(operands) if one.is_result)
         #: The index of the operand that may be the result itself.
         self._addend = next((i for i, one in enumerate(operands) if one.may_be_result), None)
-        given = {argument for launch in self._launches for argument in launch.arguments}
+        given = {argument for launch in schedule.launches for argument in launch.arguments}
         #: Indices of the operands whose matrices are found by offsets.
         self._scattered = tuple(
             i for i, one in enumerate(operands) if MatrixOffsets(one.role) in given
@@ -266,7 +251,12 @@ class LaunchSequence:
             numbers.append(array.offset)
             events += array.events
         if contexts != self._contexts:
-            self._check_contexts(contexts)
+            for operand, context in zip(self._operands, contexts, strict=True):
+                if context != self._context:
+                    raise ArgumentError(
+                        f"{operand.name} belongs to another context than queue; it must be made "
+                        "in the same"
+                    )
         # Lists find the same objects equal without a comparison, which here is a call of C++.
         self._contexts = contexts
         # The result itself, and in an update in place the addend.
@@ -280,15 +270,6 @@ class LaunchSequence:
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
-
-    def _check_contexts(self, contexts: Sequence[cl.Context]) -> None:
-        """Raise `ArgumentError` unless all arrays are of the queue's context."""
-        for operand, context in zip(self._operands, contexts, strict=True):
-            if context != self._context:
-                raise ArgumentError(
-                    f"{operand.name} belongs to another context than queue; it must be made in "
-                    "the same"
-                )
 
     def _check_apart(self, arrays: Sequence[Any], out: Any) -> None:
         """Raise `ArgumentError` if an operand shares elements with the result."""
@@ -311,7 +292,10 @@ class LaunchSequence:
             bound = self._idle.pop()
         except IndexError:
             bound = self._bind()
-        workspaces = self._pool.take() if self._workspaces else None
+        try:
+            workspaces = self._pool.pop() if self._schedule.workspaces else None
+        except IndexError:
+            workspaces = Workspaces(self._context)
         try:
             if numbers != bound.numbers:
                 offsets = [array.offset // array.dtype.itemsize for array in arrays]
@@ -320,7 +304,7 @@ class LaunchSequence:
                 name = self._operands[index].name
                 buffers.append(self._offset_buffer(bound, name, arrays[index]))
             if workspaces is not None:
-                for name, size in self._workspaces:
+                for name, size in self._schedule.workspaces.items():
                     buffers.append(workspaces.buffer(name, size))
                 if workspaces.last_use is not None:
                     events.append(workspaces.last_use)
@@ -341,7 +325,7 @@ class LaunchSequence:
             raise
         if workspaces is not None:
             workspaces.last_use = event if self._chained else None
-            self._pool.give_back(workspaces)
+            self._pool.append(workspaces)
         self._idle.append(bound)
         if is_exiting():
             self._queue.finish()
@@ -350,12 +334,12 @@ class LaunchSequence:
     def _bind(self) -> _BoundKernels:
         """Build the kernels, and set those arguments that never change."""
         try:
-            return _BoundKernels(self._queue, self._launches, self._buffers, self._numbers)
+            return _BoundKernels(self._queue, self._schedule, self._buffers, self._numbers)
         except cl.Error as error:
             raise self._typed(error) from error
 
     def _typed(self, error: cl.Error) -> Exception:
-        names = ", ".join(launch.source.name for launch in self._launches)
+        names = ", ".join(launch.source.name for launch in self._schedule.launches)
         return launch_error(error, self._queue, names, self._label)
 
     def _launch(

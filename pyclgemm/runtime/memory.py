@@ -22,11 +22,9 @@ def new_buffer(
     context: cl.Context, what: str, size: int, content: np.ndarray[Any, Any] | None = None
 ) -> cl.Buffer:
     """Allocate a buffer, which holds `content` if given; an `AllocationError` calls it `what`."""
-    flags = cl.mem_flags.READ_WRITE
+    flags = cl.mem_flags.READ_WRITE | (0 if content is None else cl.mem_flags.COPY_HOST_PTR)
     try:
-        if content is None:
-            return cl.Buffer(context, flags, size)
-        return cl.Buffer(context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=content)
+        return cl.Buffer(context, flags, size, hostbuf=content)
     except cl.Error as error:
         raise _allocation_error(error, what, size, context.devices[0]) from error
 
@@ -42,20 +40,16 @@ def new_array(
         raise _allocation_error(error, what, size, queue.device) from error
 
 
-#: The types of arguments that need no transfer; subclasses of `Array` need none, either.
+#: The types of arguments that need no transfer; their subclasses need none, either.
 DEVICE_TYPES = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
-
-
-def is_on_device(array: Any) -> bool:
-    """Whether an argument needs no transfer; None needs none."""
-    return type(array) in DEVICE_TYPES or isinstance(array, cl_array.Array)
+_TYPES = (cl_array.Array, np.ndarray, *DEVICE_TYPES)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     """Copy a NumPy array to the device, in C order; what is there and None pass through."""
-    if is_on_device(array):
-        return array
     check_array(name, array)
+    if not isinstance(array, np.ndarray):
+        return array
     check_dtype(name, array.dtype)
     check_queue(queue)
     try:
@@ -65,16 +59,9 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
         raise _allocation_error(error, name, array.nbytes, queue.device) from error
 
 
-def host_copy(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
-    """Wait for an array on the device, and copy it to the host."""
-    with InRuntime():
-        copy: np.ndarray[Any, Any] = array.get(queue)
-    return copy
-
-
 def check_array(name: str, array: Any) -> None:
     """Raise `DtypeError` unless `array` is one, on the device or the host, or None."""
-    if not is_on_device(array) and not isinstance(array, np.ndarray):
+    if not isinstance(array, _TYPES):
         raise DtypeError(
             f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
             "is wanted"
@@ -103,20 +90,23 @@ def through_device(
     """
     copies = {name: to_device(queue, name, array) for name, array in operands.items()}
     check_array("out", out)
-    if not isinstance(out, np.ndarray):
-        result, event = run(**copies, out=out)
-        there = (one for name, one in operands.items() if name != "bias")
-        if out is None and not any(
-            isinstance(one, (cl_array.Array, ArraySequence)) for one in there
-        ):
-            result = host_copy(queue, result)
-        return result, event
-    if not out.flags.writeable:
-        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
-    check_dtype("out", out.dtype)
-    result, event = run(**copies, out=new_array(queue, "out", out.shape, out.dtype, allocator))
-    out[...] = host_copy(queue, result)
-    return out, event
+    to_host = isinstance(out, np.ndarray)
+    destination = out
+    if to_host:
+        if not out.flags.writeable:
+            raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+        check_dtype("out", out.dtype)
+        destination = new_array(queue, "out", out.shape, out.dtype, allocator)
+    result, event = run(**copies, out=destination)
+    there = (one for name, one in operands.items() if name != "bias")
+    on_device = any(isinstance(one, (cl_array.Array, ArraySequence)) for one in there)
+    if to_host or (out is None and not on_device):
+        with InRuntime():
+            result = result.get(queue)  # waits for it
+    if to_host:
+        out[...] = result
+        result = out
+    return result, event
 
 
 _STATUS = cl.status_code
@@ -127,11 +117,6 @@ _NO_MEMORY = frozenset((_STATUS.MEM_OBJECT_ALLOCATION_FAILURE, _STATUS.OUT_OF_HO
 #: At an allocation: memory lacks, or a buffer is larger than any may be.
 _NO_BUFFER = _NO_MEMORY | {_STATUS.OUT_OF_RESOURCES, _STATUS.INVALID_BUFFER_SIZE}
 
-#: Of events that a caller gave, or that came with an array.
-_BAD_EVENTS = frozenset(
-    (_STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT)
-)
-
 #: Of a kernel that a driver cannot run with these sizes and arguments.
 _REFUSED = frozenset((
     _STATUS.OUT_OF_RESOURCES, _STATUS.INVALID_WORK_GROUP_SIZE, _STATUS.INVALID_WORK_ITEM_SIZE,
@@ -140,6 +125,24 @@ _REFUSED = frozenset((
     _STATUS.INVALID_ARG_SIZE, _STATUS.INVALID_ARG_VALUE, _STATUS.INVALID_PROGRAM_EXECUTABLE,
     _STATUS.BUILD_PROGRAM_FAILURE,
 ))  # fmt: skip
+
+#: What to raise for a driver's status at a launch, and with which message.
+_LAUNCH_ERRORS: tuple[tuple[frozenset[int], type[Exception], str], ...] = (
+    (
+        frozenset((_STATUS.INVALID_MEM_OBJECT,)), ArgumentError,
+        "the buffer of an array was released ({said}); give arrays that live",
+    ),
+    (_NO_MEMORY, AllocationError, "{device} has no memory left: {said}; it has {memory} bytes"),
+    (
+        # Of events that a caller gave, or that came with an array.
+        frozenset((
+            _STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT
+        )), ArgumentError,
+        "wait_for, or the events of an array, hold an event that the queue cannot wait for "
+        "({said}); events of the queue's context are wanted",
+    ),
+    (_REFUSED, LaunchError, "{label}{device} refused it: {said}"),
+)  # fmt: skip
 
 
 def _allocation_error(error: cl.Error, what: str, size: int, device: cl.Device) -> Exception:
@@ -160,22 +163,10 @@ def launch_error(
 ) -> Exception:
     """What to raise for a driver's error at a launch; the error itself where the device is lost."""
     original: Exception = error
-    code = getattr(error, "code", None)
-    if code is None:  # pyopencl raised it for reasons of its own
-        return original
-    said = f"{_STATUS.to_string(code, 'unknown status %d')} at the launch of {kernels}"
-    if code == _STATUS.INVALID_MEM_OBJECT:
-        return ArgumentError(f"the buffer of an array was released ({said}); give arrays that live")
-    device = queue.device.name.strip()
-    if code in _NO_MEMORY:
-        return AllocationError(
-            f"{device!r} has no memory left: {said}; it has {queue.device.global_mem_size} bytes"
-        )
-    if code in _BAD_EVENTS:
-        return ArgumentError(
-            f"wait_for, or the events of an array, hold an event that the queue cannot wait for "
-            f"({said}); events of the queue's context are wanted"
-        )
-    if code in _REFUSED:
-        return LaunchError(f"{label}{device!r} refused it: {said}")
+    code = getattr(error, "code", None)  # None: pyopencl raised it for reasons of its own
+    for codes, kind, message in _LAUNCH_ERRORS:
+        if code in codes:
+            said = f"{_STATUS.to_string(code)} at the launch of {kernels}"
+            device, memory = repr(queue.device.name.strip()), queue.device.global_mem_size
+            return kind(message.format(said=said, device=device, memory=memory, label=label))
     return original

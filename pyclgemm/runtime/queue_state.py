@@ -37,15 +37,11 @@ class PreparedCalls(Generic[Prepared]):
         except TypeError:  # an argument that cannot be hashed, which is refused by its name
             return None
 
-    def take(self, key: Any) -> Prepared | None:
-        """The entry of a key, or None; it is kept no longer."""
-        return self._calls.pop(key, None)
-
     def drop(self, is_old: Callable[[Prepared], bool]) -> None:
         """Keep no longer what is old."""
         for key, prepared in list(self._calls.items()):
             if is_old(prepared):
-                self.take(key)
+                self._calls.pop(key, None)
 
     def keep(self, key: Any, prepared: Prepared) -> None:
         """Keep an entry."""
@@ -57,9 +53,6 @@ class PreparedCalls(Generic[Prepared]):
 
 #: The workspace in which the work-groups that split a tile's k loop count their arrivals.
 COUNTERS = "counters"
-
-#: Most workspaces that wait for a call. Several exist only if several threads call at once.
-_MOST_IDLE = 4
 
 
 class Workspaces:
@@ -83,25 +76,6 @@ class Workspaces:
         return buffer
 
 
-class WorkspacePool:
-    """Workspaces that wait for a call. A call that fails does not give back what it took."""
-
-    def __init__(self, context: cl.Context) -> None:
-        self._context = context
-        self._idle: deque[Workspaces] = deque(maxlen=_MOST_IDLE)
-
-    def take(self) -> Workspaces:
-        """Workspaces that no other call uses."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Workspaces(self._context)
-
-    def give_back(self, workspaces: Workspaces) -> None:
-        """Offer workspaces to the next call, while what was enqueued may still use them."""
-        self._idle.append(workspaces)
-
-
 #: The attribute of a queue object that holds its state.
 _ATTRIBUTE = "_pyclgemm_state"
 
@@ -119,7 +93,8 @@ class QueueState:
         #: Whether the queue runs its commands one after the other.
         self.in_order = not queue.properties & mode
         self.prepared = PreparedCalls[Any](most=1024)
-        self.workspaces = WorkspacePool(self.context)
+        #: Workspaces that wait for a call. Several exist only if several threads call at once.
+        self.workspaces: deque[Workspaces] = deque(maxlen=4)
         _live.add(self)
         weakref.finalize(self, _retire, self.queue, self.context).atexit = False
 
