@@ -8,10 +8,10 @@ only exchanges its strides.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .matrix import Matrix
-from .precision import Precision
-from .problem import GemmProblem, PackedLayout
+from .problem import GemmProblem
 
 
 @dataclass(frozen=True)
@@ -29,54 +29,41 @@ class Product:
     @property
     def transposed(self) -> Product:
         """The same product with rows and columns exchanged: C^T = B^T A^T."""
-        return Product(
-            self.problem.transposed,
-            self.b.transposed,
-            self.a.transposed,
-            self.out.transposed,
-            self.c.transposed if self.c else None,
-            self.bias_stride,
-            not self.swapped,
+        return replace(
+            self,
+            problem=self.problem.transposed,
+            a=self.b.transposed,
+            b=self.a.transposed,
+            out=self.out.transposed,
+            c=self.c.transposed if self.c else None,
+            swapped=not self.swapped,
         )
 
 
 def make_product(
-    a: Matrix,
-    b: Matrix,
-    out: Matrix,
-    c: Matrix | None,
-    *,
-    dtype: str,
-    precision: Precision,
-    bias_stride: int | None = None,
-    activation: str | None = None,
-    packed: PackedLayout | None = None,
-    result_dtype: str = "",
-    batch: int | None = None,
-) -> Product:
+    a: Matrix, b: Matrix, out: Matrix, c: Matrix | None, *, bias_stride: int | None = None,
+    **facts: Any,
+) -> Product:  # fmt: skip
     """Bring ``out = activation(alpha A B + beta C + bias)`` into canonical form.
 
     Transpositions are applied already. `c` is None where it is not read, `bias_stride` without a
-    bias. If `b` was packed ahead, nothing is swapped: a packed matrix only stands on the right.
+    bias; `facts` are those of a `GemmProblem` that the matrices do not tell. If B was packed ahead,
+    nothing is swapped: a packed matrix only stands on the right.
     """
     problem = GemmProblem(
         m=a.rows,
         n=b.columns,
         k=a.columns,
-        dtype=dtype,
-        precision=precision,
         a=a.layout,
         b=b.layout,
         out=out.layout,
         c=c.layout if c else None,
         bias=None if bias_stride is None else "column",
-        activation=activation,
-        packed=packed,
-        result_dtype=result_dtype,
-        batch=batch,
+        **facts,
     )
     product = Product(problem, a, b, out, c, bias_stride or 0, swapped=False)
-    return product.transposed if packed is None and out.layout.order == "column" else product
+    is_swapped = problem.packed is None and problem.out.order == "column"
+    return product.transposed if is_swapped else product
 
 
 def folded(
