@@ -286,17 +286,38 @@ class _CpuResult:
         return self.functions[0].call([vector], r, j, count)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _CpuVector:
-    """What stands for a vector in the text of the function that takes it to the result."""
+    """Vector `j` in the text of the function that takes it to the result."""
 
-    sum: str
-    value: str
-    partial: str  # the sums of earlier blocks of k
-    c: str
-    bias: str  # that of its columns
-    store: str
-    store_partial: str
+    function: _CpuFinish
+    j: int
+
+    def __post_init__(self) -> None:
+        result, many = self.function.result, self.function.count > 1
+        problem, number = result.problem, str(self.j) if many else ""
+        self._count = "VW" if many else "count"
+        self.sum, self.value, self.bias = f"sum{number}", f"value{number}", f"bias[{self.j}]"
+        self.c = self._load("c", problem.c)
+        # What reads the sums of earlier blocks of k.
+        self.partial = self._load("out", problem.out)
+        if result.wide.converts:
+            self.partial = result.access("load_partial", [self._at("partial")], "", self._count)
+        step = "out_step" if result.store_has_step else ""
+        self.store = self._store("store_result", self._at("out", problem.out), step)
+        self.store_partial = self._store("store_partial", self._at("partial"))
+
+    def _at(self, name: str, layout: MatrixLayout | None = None) -> str:
+        step = f"{name}_step" if self.function.has_step(layout) else 1
+        return plus(name, times(self.j, "VW", step))
+
+    def _load(self, name: str, layout: MatrixLayout | None) -> str:
+        step = f"{name}_step" if self.function.has_step(layout) else "1"
+        return self.function.result.load(self._at(name, layout), step, self._count)
+
+    def _store(self, function: str, pointer: str, step: str = "") -> str:
+        arguments = [self.value, pointer]
+        return self.function.result.access(function, arguments, step, self._count) + ";"
 
 
 @dataclass
@@ -311,37 +332,10 @@ class _CpuFinish:
         self.is_never_last = self.count > 1 and bool(self.result.problem.activation)
         # Whether it asks for the last block of k.
         self.asks_last = self.result.ends_differently and not self.is_never_last
-        self.vectors = [self._vector(j) for j in range(self.count)]
+        self.vectors = [_CpuVector(self, j) for j in range(self.count)]
         # Its name and parameters.
         sums = [f"const vector {vector.sum}" for vector in self.vectors]
         self.signature = self._listed(sums + [parameter for parameter, _ in self._pairs()])
-
-    def _vector(self, j: int) -> _CpuVector:
-        result, problem = self.result, self.result.problem
-        number, count = (str(j), "VW") if self.count > 1 else ("", "count")
-        matrices = {"out": problem.out, "c": problem.c, "partial": None}
-        steps = {name: self._has_step(layout) for name, layout in matrices.items()}
-
-        def pointer(name: str) -> str:
-            return plus(name, times(j, "VW", f"{name}_step" if steps[name] else 1))
-
-        def load(name: str) -> str:
-            return result.load(pointer(name), f"{name}_step" if steps[name] else "1", count)
-
-        def store(function: str, name: str, step: str) -> str:
-            arguments = [f"value{number}", pointer(name)]
-            return result.access(function, arguments, step, count) + ";"
-
-        partial = result.access("load_partial", [pointer("partial")], "", count)
-        return _CpuVector(
-            sum=f"sum{number}",
-            value=f"value{number}",
-            partial=partial if result.wide.converts else load("out"),
-            c=load("c"),
-            bias=f"bias[{j}]",
-            store=store("store_result", "out", "out_step" if result.store_has_step else ""),
-            store_partial=store("store_partial", "partial", ""),
-        )
 
     def call(self, sums: list[str], r: str, j: str, count: str) -> str:
         """The call for sums from vector `j` of row `r` of a tile on."""
@@ -356,7 +350,7 @@ class _CpuFinish:
             lines[-1] += argument + end
         return "\n".join(line.rstrip() for line in lines)
 
-    def _has_step(self, layout: MatrixLayout | None) -> bool:
+    def has_step(self, layout: MatrixLayout | None) -> bool:
         """Whether neighbouring columns of a matrix may not be contiguous, if there are any."""
         return self.count * self.result.config.VW > 1 and _has_step(layout)
 
@@ -375,11 +369,11 @@ class _CpuFinish:
             pairs.append((f"__global {wide.real} *partial", _in_tile("partial", r, j)))
         if not (wide.converts and self.is_never_last):
             pairs.append((f"__global {wide.stored} *out", _in_tile("out", r, j)))
-            if self._has_step(problem.out):
+            if self.has_step(problem.out):
                 pairs.append(("const long out_step", "out_column_stride"))
         if problem.c:
             pairs.append((f"const __global {wide.stored} *c", _in_tile("c", r, j)))
-            if self._has_step(problem.c):
+            if self.has_step(problem.c):
                 pairs.append(("const long c_step", "c_column_stride"))
         if self.is_never_last:
             return pairs

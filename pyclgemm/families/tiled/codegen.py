@@ -44,20 +44,13 @@ def slab_copy(
     run: int = 1 << 30,
 ) -> SlabCopy | None:
     """Divide a slab of `unit` x `other` elements among `items` work-items."""
-    if unit_items is not None:
-        candidates = [(width, unit_items)]
-    else:
-        widths = [w for w in (16, 8, 4, 2, 1) if w <= width]
-        candidates = []
-        for w in widths:
-            counts = range(1, max(unit // w, 1) + 1)
-            # The longest run up to the one that is wanted, else the shortest above it.
-            candidates += [(w, count) for count in reversed(counts) if w * count <= run]
-            candidates += [(w, count) for count in counts if w * count > run]
-    for w, count in candidates:
-        if items % count or unit % (w * count) or other % (items // count):
-            continue
-        return SlabCopy(w, count, items // count, unit // (w * count), other // (items // count))
+    for w in [width] if unit_items else [w for w in (16, 8, 4, 2, 1) if w <= width]:
+        counts = [unit_items] if unit_items else range(1, max(unit // w, 1) + 1)
+        # The longest run up to the one that is wanted, else the shortest above it.
+        for count in sorted(counts, key=lambda count: (w * count > run, abs(w * count - run))):
+            others = items // count
+            if items % count == 0 and unit % (w * count) == 0 and other % others == 0:
+                return SlabCopy(w, count, others, unit // (w * count), other // others)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ...codegen.config import (
     ALL_REGISTERS,
@@ -243,27 +244,22 @@ def with_describable_rows(product: Product) -> Product:
 
     A single row may have any distance to the next; it is made one that a map takes.
     """
-    (a, of_a), (b, of_b), (out, of_out) = (
-        _describable(matrix) for matrix in (product.a, product.b, product.out)
-    )
-    c, of_c = _describable(product.c) if product.c else (None, None)
-    problem = replace(product.problem, a=of_a, b=of_b, out=of_out, c=of_c)
-    return replace(product, a=a, b=b, out=out, c=c, problem=problem)
+    given = {name: getattr(product, name) for name in ("a", "b", "out", "c")}
+    found = {name: _describable(one, one.layout) for name, one in given.items() if one}
+    layouts: dict[str, Any] = {name: layout for name, (_, layout) in found.items()}
+    matrices: dict[str, Any] = {name: matrix for name, (matrix, _) in found.items()}
+    return replace(product, problem=replace(product.problem, **layouts), **matrices)
 
 
-def _describable(matrix: Matrix) -> tuple[Matrix, MatrixLayout]:
-    layout = matrix.layout
-    if layout.order == "row":
-        rows, distance = matrix.rows, matrix.row_stride
-        single = replace(matrix, row_stride=padded(matrix.columns))
-    elif layout.order == "column":
-        rows, distance = matrix.columns, matrix.column_stride
-        single = replace(matrix, column_stride=padded(matrix.rows))
-    else:
-        return matrix, layout
-    if rows <= 1:
-        return single, layout
-    return matrix, layout if distance > 0 else replace(layout, alignment=1)
+def _describable(matrix: Matrix, layout: MatrixLayout) -> tuple[Matrix, MatrixLayout]:
+    if layout.order == "column":
+        matrix, layout = _describable(matrix.transposed, layout.transposed)
+        return matrix.transposed, layout.transposed
+    if layout.order == "row" and matrix.rows <= 1:
+        matrix = replace(matrix, row_stride=padded(matrix.columns))
+    elif layout.order == "row" and matrix.row_stride <= 0:
+        layout = replace(layout, alignment=1)
+    return matrix, layout
 
 
 def _is_exchanged(problem: GemmProblem) -> bool:
