@@ -10,7 +10,7 @@ import pyclgemm
 from pyclgemm import WgmmaConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, local_bytes, staging_of
+from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, Staging, local_bytes
 from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -242,9 +242,9 @@ def test_float32_is_packed_where_both_operands_lie_along_the_tile(layout, packed
 @pytest.mark.parametrize("columns", [32, 64, 96, 128, 192, 256])
 def test_local_memory_has_room_for_results_in_any_order(columns):
     config = WgmmaConfig(MWG=128, NWG=columns)
-    slabs = local_bytes(config, 4) - staging_of(config, 4).bytes
+    slabs = local_bytes(config, 4) - Staging(config, 4).bytes
     for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
-        staged = staging_of(config, result_bytes, order)
+        staged = Staging(config, result_bytes, order)
         assert slabs + staged.bytes <= local_bytes(config, 4)
         assert staged.chunks * staged.chunk_strips * STRIP_COLUMNS == columns
 

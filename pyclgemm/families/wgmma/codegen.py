@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import WORDS, ElementType, stored_bytes
@@ -29,6 +29,14 @@ from .unit import (
     boxes_across,
     required_wgmma_unit,
 )
+
+#: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
+#: do; together they are those of the work-group (CUTLASS 3 divides them so).
+_REGISTERS = {2: (40, 232), 3: (32, 160)}
+
+#: The same where lanes copy, which hold more addresses than what starts bulk copies: with the
+#: registers above, ptxas spilled up to 72 bytes of theirs in batches and with Stream-K.
+_REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,26 @@ class WgmmaConfig(Config):
     #: Elements in a slab of float16 or bfloat16, along k.
     DEPTH: ClassVar[int] = 64
 
+    @property
+    def work_items(self) -> int:
+        """Work-items of a group."""
+        return WARPGROUP * (1 + self.CONSUMERS)
+
+    @property
+    def registers(self) -> tuple[int, int] | None:
+        """Registers of a work-item that copies, and of one that multiplies; None if equal."""
+        return (_REGISTERS if self.TMA else _REGISTERS_OF_LANES).get(self.CONSUMERS)
+
+    @property
+    def fragments(self) -> int:
+        """Fragments of a warpgroup, one below the other."""
+        return self.MWG // (FRAGMENT_ROWS * self.CONSUMERS)
+
+    @property
+    def sums(self) -> int:
+        """Sums in the registers of a work-item that multiplies."""
+        return self.fragments * self.NWG // 2 * (2 if self.PROMOTE else 1)
+
 
 #: What a descriptor calls the swizzle, by the bytes of a map's rows.
 _SWIZZLES = {64: 2, 128: 1}
@@ -86,11 +114,6 @@ def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
     Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
     """
     return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
-
-
-def slab_depth(unit: WgmmaUnit) -> int:
-    """Elements along k in a slab."""
-    return ROW_BYTES // unit.element_bytes
 
 
 def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
@@ -164,7 +187,7 @@ class WgmmaOperand:
             parts = parts_of(problem.precision.terms)
             self.inner, self.outer = "k", times(parts, self.index)
         else:
-            self.map = boxes_across(size, extent, slab_depth(unit))
+            self.map = boxes_across(size, extent, unit.slab_depth)
             self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{order}_stride"
@@ -212,122 +235,98 @@ _TURNED_BYTES = 4
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Staging:
-    """How results are collected in local memory before they are copied out."""
+    """How results of `result_bytes` each are collected in local memory, to be copied out."""
 
-    #: Boxes have 64 rows; where columns are contiguous, 64 columns, or 32 where 64 do not divide
-    #: the tile's.
-    map: TensorMap
-    boxes: int  # boxes that a warpgroup collects at a time
-    chunks: int  # how often it does so for a fragment of 64 rows
-    bytes: int  # local memory for all warpgroups
-    turned: bool = False  # whether columns of the result are contiguous: a box's rows are columns
+    config: WgmmaConfig
+    result_bytes: int
+    order: Order = "row"
 
-    @property
-    def chunk_strips(self) -> int:
-        """Strips that are collected at a time."""
-        columns = self.map.rows if self.turned else self.boxes * self.map.elements
-        return columns // STRIP_COLUMNS
+    def __post_init__(self) -> None:
+        config = self.config
+        # Whether columns of the result are contiguous: a box's rows are columns.
+        self.turned = self.order == "column"
+        # Boxes have 64 rows, or 64 columns (32 where 64 do not divide the tile's); of those that a
+        # warpgroup collects at a time, the number and the columns.
+        if self.turned:
+            self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
+            self.boxes, columns = FRAGMENT_ROWS // self.map.elements, self.map.rows
+        else:
+            self.map = boxes_across(self.result_bytes, config.NWG, FRAGMENT_ROWS)
+            self.boxes = math.gcd(config.NWG // self.map.elements, _MOST_BOXES)
+            columns = self.boxes * self.map.elements
+        # How often it does so for a fragment; strips each time; local memory for all warpgroups.
+        self.chunks = config.NWG // columns
+        self.chunk_strips = columns // STRIP_COLUMNS
+        self.bytes = config.CONSUMERS * self.boxes * self.map.bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class WgmmaResults:
     """How a warpgroup finishes the results of a tile."""
 
-    staging: Staging | None  # None where they are stored from the registers
-    parts: BoxParts | None  # how lanes copy what is collected; None where TMA does
-    #: Whether a loop finishes all strips by the same code: fetching long code takes time.
-    rolled: bool
-    packs: str  # type of two results in one register, in PTX; empty if a result fills one
-    relu_packs: bool  # whether the instruction that packs results applies the activation, relu
-    #: How C is read: copied into local memory as slabs are, behind the tile's last one; or from
-    #: where it lies, two neighbours at a time or one.
-    c_in: Literal["boxes", "pairs", "elements"]
-    c_chunks: int  # chunks of results whose boxes of C are copied at a time; 0 without boxes
-    is_placed: bool  # whether row and column of a result are computed
+    problem: GemmProblem
+    result: ElementType
+    config: WgmmaConfig
 
+    def __post_init__(self) -> None:
+        problem, out, c = self.problem, self.problem.out, self.problem.c
+        size = self.result.stored_bytes
+        is_mapped = bool(self.config.TMA) and self._copied_out()
+        # How results are collected, None where they are stored from the registers; how lanes copy
+        # what is collected, None where TMA does; chunks of results whose boxes of C are copied at a
+        # time, 0 without boxes.
+        self.staging: Staging | None = None
+        self.parts: BoxParts | None = None
+        self.c_chunks = 0
+        if is_mapped or out.order == "row":
+            self.staging = Staging(self.config, size, out.order)
+            if is_mapped:
+                self.c_chunks = self._c_chunks(self.staging)
+            else:
+                width = math.gcd(VECTOR_BYTES // size, out.alignment, problem.n)
+                self.parts = BoxParts(self.staging.map, width * size)
+        # Whether a loop finishes all strips by the same code: fetching long code takes time.
+        self.rolled = problem.activation not in (None, "relu")
+        # Type of two results in one register, in PTX, empty if a result fills one; whether the
+        # instruction that packs results applies the activation, relu.
+        self.packs = _PACKED_TYPES.get(self.result.dtype, "")
+        self.relu_packs = bool(self.packs) and problem.activation == "relu"
+        # How C is read: copied into local memory as slabs are, behind the tile's last one; or from
+        # where it lies, two neighbours, none of them outside, by one aligned load, or one.
+        by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
+        self.c_in = "boxes" if self.c_chunks else "pairs" if by_pairs else "elements"
+        # Whether row and column of a result are computed.
+        c_in_place = c is not None and not self.c_chunks
+        self.is_placed = self.staging is None or problem.precision.terms > 1 or c_in_place
 
-def wgmma_results(problem: GemmProblem, result: ElementType, config: WgmmaConfig) -> WgmmaResults:
-    """Decide how the results of a product are finished."""
-    size, by_rows = result.stored_bytes, problem.out.order == "row"
-    is_mapped = bool(config.TMA) and copied_out(problem, result)
-    staging, parts = None, None
-    if is_mapped or by_rows:
-        staging = staging_of(config, size, problem.out.order)
-    if staging and not is_mapped:
-        width = math.gcd(VECTOR_BYTES // size, problem.out.alignment, problem.n)
-        parts = BoxParts(staging.map, width * size)
-    packs = _PACKED_TYPES.get(result.dtype, "")
-    c, chunks = problem.c, _c_chunks(problem, result, config, staging if is_mapped else None)
-    # Whether two neighbouring elements of C, none of them outside, are one aligned load.
-    by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
-    c_in_place = c is not None and not chunks
-    return WgmmaResults(
-        staging=staging,
-        parts=parts,
-        rolled=problem.activation not in (None, "relu"),
-        packs=packs,
-        relu_packs=bool(packs) and problem.activation == "relu",
-        c_in="boxes" if chunks else "pairs" if by_pairs else "elements",
-        c_chunks=chunks,
-        is_placed=staging is None or problem.precision.terms > 1 or c_in_place,
-    )
+    def _copied_out(self) -> bool:
+        """Whether results can be copied out of local memory in boxes."""
+        # A copy to memory ends at a whole 16-byte vector: where a row of the result ends within
+        # one, it writes over the end (seen on an H100; copies from memory do not read over it).
+        out, size = self.problem.out, self.result.stored_bytes
+        if out.order == "column" and size != _TURNED_BYTES:
+            return False
+        contiguous = self.problem.n if out.order == "row" else self.problem.m
+        return contiguous * size % MAP_ALIGNMENT == 0 and out.in_pieces(MAP_ALIGNMENT, size)
 
-
-def _c_chunks(
-    problem: GemmProblem, result: ElementType, config: WgmmaConfig, staging: Staging | None
-) -> int:
-    """Chunks of each warpgroup whose boxes of C fill the memory of slabs best; 0 without boxes."""
-    c = problem.c
-    if c is None or staging is None:
-        return 0
-    # It is known only at the end which work-group finishes a divided tile, and each product of a
-    # batch would need maps of its own.
-    if config.FILL or problem.batch is not None:
-        return 0
-    if c.order != problem.out.order or not c.in_pieces(MAP_ALIGNMENT, result.stored_bytes):
-        return 0
-    room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
-    chunks = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS) * staging.chunks
-    return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
-
-
-def staging_of(config: WgmmaConfig, result_bytes: int, order: Order = "row") -> Staging:
-    """How results of `result_bytes` each are collected where they can be copied out."""
-    if order == "column":
-        box = TensorMap(result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
-        boxes = FRAGMENT_ROWS // box.elements
-        size = config.CONSUMERS * boxes * box.bytes
-        return Staging(box, boxes, config.NWG // box.rows, size, turned=True)
-    box = boxes_across(result_bytes, config.NWG, FRAGMENT_ROWS)
-    across = config.NWG // box.elements
-    boxes = _MOST_BOXES if across % _MOST_BOXES == 0 else 1
-    return Staging(box, boxes, across // boxes, config.CONSUMERS * boxes * box.bytes)
-
-
-def copied_out(problem: GemmProblem, result: ElementType) -> bool:
-    """Whether results can be copied out of local memory in boxes."""
-    # A copy to memory ends at a whole 16-byte vector: where a row of the result ends within one, it
-    # writes over the end (seen on an H100; copies from memory do not read over it).
-    out = problem.out
-    if out.order == "column" and result.stored_bytes != _TURNED_BYTES:
-        return False
-    contiguous = problem.n if out.order == "row" else problem.m
-    whole = contiguous * result.stored_bytes % MAP_ALIGNMENT == 0
-    return whole and out.in_pieces(MAP_ALIGNMENT, result.stored_bytes)
+    def _c_chunks(self, staging: Staging) -> int:
+        """Chunks of each warpgroup whose boxes of C fill the memory of slabs best."""
+        c, config = self.problem.c, self.config
+        # It is known only at the end which work-group finishes a divided tile, and each product of
+        # a batch would need maps of its own.
+        if c is None or config.FILL or self.problem.batch is not None:
+            return 0
+        if c.order != staging.order or not c.in_pieces(MAP_ALIGNMENT, staging.result_bytes):
+            return 0
+        room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
+        chunks = config.fragments * staging.chunks
+        return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
 
 #: The architecture that has the instructions.
 TARGET = "sm_90a"
-
-#: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
-#: do; together they are those of the work-group (CUTLASS 3 divides them so).
-_REGISTERS = {2: (40, 232), 3: (32, 160)}
-
-#: The same where lanes copy, which hold more addresses than what starts bulk copies: with the
-#: registers above, ptxas spilled up to 72 bytes of theirs in batches and with Stream-K.
-_REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 #: Maps of a work-group: of A, of B, of the result, of C.
 _MAPS = 4
@@ -335,26 +334,16 @@ _MAPS = 4
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group that collects results of `result_bytes` each."""
-    staged = staging_of(config, result_bytes).bytes
+    staged = Staging(config, result_bytes).bytes
     slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals
 
 
-def registers(config: WgmmaConfig) -> tuple[int, int] | None:
-    """Registers of a work-item that copies, and of one that multiplies; None if they are equal."""
-    return (_REGISTERS if config.TMA else _REGISTERS_OF_LANES).get(config.CONSUMERS)
-
-
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
     """Slabs of a tile, for all products of split terms; at least one."""
-    return max(1, problem.precision.terms * math.ceil(problem.k / slab_depth(unit)))
-
-
-def work_items(config: WgmmaConfig) -> int:
-    """Work-items of a group."""
-    return WARPGROUP * (1 + config.CONSUMERS)
+    return max(1, problem.precision.terms * math.ceil(problem.k / unit.slab_depth))
 
 
 def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> KernelSource:
@@ -365,7 +354,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     packed = boxed_forms(problem, unit)
     problem = with_packed(problem, packed)
     parts = GemmParts(problem, config, traits, unit.stored, whole if terms > 1 else None)
-    results = wgmma_results(problem, parts.wide, config)
+    results = WgmmaResults(problem, parts.wide, config)
     operands = [
         WgmmaOperand(name, problem, config, unit, packed=name in packed) for name in OPERANDS
     ]
@@ -375,7 +364,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     return parts.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
-        work_items(config),
+        config.work_items,
         target=TARGET,
         split_k=_stream_k(problem, config, traits, unit, held) if config.FILL else None,
         tiles=config,
@@ -392,14 +381,14 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         ),
         a_terms=_encoded(pair[0] for pair in PRODUCTS[terms]),
         b_terms=_encoded(pair[1] for pair in PRODUCTS[terms]),
-        slab_depth=slab_depth(unit),
+        slab_depth=unit.slab_depth,
         accumulators=config.NWG // 2,
         instruction=unit.instruction(config.NWG),
         modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
         constraint=unit.constraint,
         held=held,
         warpgroup=WARPGROUP,
-        registers=registers(config),
+        registers=config.registers,
         map_count=map_count(config, batched=parts.batched),
         map_words=MAP_WORDS,
         mark=MARK,

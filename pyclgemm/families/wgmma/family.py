@@ -46,21 +46,15 @@ _OTHER_REGISTERS = 32
 _REGISTERS_OF_INSTRUCTION = 26
 
 
-def sums(config: WgmmaConfig) -> int:
-    """Sums in the registers of a work-item that multiplies."""
-    fragments = config.MWG // (FRAGMENT_ROWS * config.CONSUMERS)
-    return fragments * config.NWG // 2 * (2 if config.PROMOTE else 1)
-
-
-def most_sums(config: WgmmaConfig) -> int:
+def _most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    _, multiplying = codegen.registers(config) or (0, MOST_REGISTERS)
+    _, multiplying = config.registers or (0, MOST_REGISTERS)
     return multiplying - _OTHER_REGISTERS
 
 
-def initial_registers(config: WgmmaConfig) -> int:
+def _initial_registers(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
-    return ALL_REGISTERS // codegen.work_items(config)
+    return ALL_REGISTERS // config.work_items
 
 
 class WgmmaFamily(Family[WgmmaConfig]):
@@ -95,18 +89,20 @@ class WgmmaFamily(Family[WgmmaConfig]):
         ),
         Constraint(
             "the sums of a work-item must fit its registers",
-            lambda c, dtype, traits: sums(c) <= most_sums(c),
-            lambda c, dtype, traits: f"{sums(c)} sums, room for {most_sums(c)}",
+            lambda c, dtype, traits: c.sums <= _most_sums(c),
+            lambda c, dtype, traits: f"{c.sums} sums, room for {_most_sums(c)}",
         ),
         Constraint(
             "the sums of an instruction must fit the registers that ptxas gives to every work-item",
-            lambda c, dtype, traits: initial_registers(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION,
+            lambda c, dtype, traits: (
+                _initial_registers(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION
+            ),
             lambda c, dtype, traits: (
                 f"{c.NWG // 2} sums and {_REGISTERS_OF_INSTRUCTION} more, "
-                f"room for {initial_registers(c)}"
+                f"room for {_initial_registers(c)}"
             ),
         ),
-        within_work_group(lambda c, traits: codegen.work_items(c)),
+        within_work_group(lambda c, traits: c.work_items),
         within_local_memory(
             "slabs and collected results",
             lambda c, dtype, traits: codegen.local_bytes(c, _RESULT_BYTES),
@@ -192,7 +188,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         unit = required_wgmma_unit(precision, costs.traits)
         swapped = _is_exchanged(problem)
         packed = codegen.boxed_forms(problem.transposed if swapped else problem, unit)
-        depth = ROW_BYTES // unit.element_bytes
+        depth = unit.slab_depth
         stored = unit.element_bytes * parts_of(precision.terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
         packing = costs.memory_byte * (costs.stored + stored)

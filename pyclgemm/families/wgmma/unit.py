@@ -20,8 +20,10 @@ WARPGROUP = 128
 #: Rows of a fragment.
 FRAGMENT_ROWS = 64
 
-#: Bytes along k that an instruction multiplies.
+#: Bytes along k that an instruction multiplies; and of a row of a slab or a box at most: the widest
+#: span of a swizzle.
 STEP_BYTES = 32
+ROW_BYTES = 128
 
 
 @dataclass(unsafe_hash=True)
@@ -41,7 +43,8 @@ class WgmmaUnit:
     a_through_registers: bool = False
 
     def __post_init__(self) -> None:
-        self.k = STEP_BYTES // self.element_bytes  # elements along k
+        self.k = STEP_BYTES // self.element_bytes  # elements along k, and those of a slab
+        self.slab_depth = ROW_BYTES // self.element_bytes
         # What it sums in: whether integers, the NumPy name, and a register's letter in inline PTX.
         self.is_integer = self.types.startswith("s32")
         self.sums, self.constraint = ("int32", "r") if self.is_integer else ("float32", "f")
@@ -99,9 +102,6 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
 
 #: Words of 8 bytes in a map.
 MAP_WORDS = 16
-
-#: Bytes of a row of a box at most: the widest span of a swizzle.
-ROW_BYTES = 128
 
 #: The swizzle by its span, which a row of a box fills: its 16-byte vectors change places, by the
 #: number of the 128 bytes in which they lie.
