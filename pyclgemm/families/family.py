@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from ..codegen.config import VECTOR_BYTES, Config, Constraint
+from ..codegen.config import STAGED_BYTES, VECTOR_BYTES, Config, Constraint
 from ..codegen.element import ElementType, stored_bytes
 from ..codegen.launch import Schedule, gemm_launch
 from ..codegen.pack import PackedOperands
@@ -52,11 +52,14 @@ def is_small_batch(problem: GemmProblem) -> bool:
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
 
 
+def lockstep(traits: DeviceTraits) -> int:
+    """Work-items that a processor runs together, at least; fewer leave lanes idle."""
+    return 32 if traits.vendor in ("nvidia", "amd") else 16
+
+
 def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -> bool:
     """Whether the tuner tries work-items with `sums` sums each, in groups of `items`."""
-    # With fewer, processors that run in lockstep leave lanes idle.
-    least = 32 if traits.vendor in ("nvidia", "amd") else 16
-    return items >= least and sums <= _MOST_BYTES // max(4, stored_bytes(dtype))
+    return items >= lockstep(traits) and sums <= _MOST_BYTES // STAGED_BYTES[dtype]
 
 
 class Role(Enum):

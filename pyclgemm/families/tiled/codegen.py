@@ -326,8 +326,7 @@ def generate_xgemm(
     problem: GemmProblem, config: XgemmConfig | XgemmDirectConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that computes a product by tiles in local memory and registers."""
-    tiles = config.tiles
-    read, run = problem, config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
+    tiles, read = config.tiles, problem
     if isinstance(config, XgemmConfig):
         problem = with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
         # The sizes that operands have after packing.
@@ -336,7 +335,7 @@ def generate_xgemm(
     parts = GemmParts(problem, config, traits)
     first_depth = "first_depth" if tiles.FILL else "0"
     slabs = [
-        SlabReader(name, read, parts.element, tiles, run, first_depth)
+        SlabReader(name, read, parts.element, tiles, config.RUN_K, first_depth)
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]

@@ -120,6 +120,7 @@ class XgemmConfig(Config):
     SERPENTINE: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "indirect"
+    RUN_K: ClassVar[int] = 1  # that of `XgemmDirectConfig`, for operands that lie along the tile
 
     def __post_init__(self) -> None:
         if self.LANES_M == 0:

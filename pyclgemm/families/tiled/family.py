@@ -7,7 +7,7 @@ import math
 from typing import ClassVar, TypeVar
 
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
-from ...codegen.element import ElementType, stored_bytes
+from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
 from ...device.ceilings import resident_groups
@@ -19,7 +19,6 @@ from .. import family
 from ..cost import SUB_GROUP, Costs, Work, tile_rounds
 from .codegen import (
     SlabCopy,
-    SlabReader,
     generate_xgemm,
     is_along_tile,
     slab_copy,
@@ -30,9 +29,9 @@ from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
 
-#: Coordinates that are a parameter of the same name.
-_PLAIN = (
-    "STAGES", "ASYNC", "GROUP_M", "FILL", "RUN_K", "SWIZZLE", "FRAGMENTS", "SLICES", "SERPENTINE",
+#: Coordinates that are no parameters; all others are parameters of the same name.
+_DERIVED = (
+    "ITEM_M", "ITEM_N", "COPY_A", "COPY_B", "PAD_A", "PAD_B", "LANES", "STAGED", "STRIDED",
 )  # fmt: skip
 
 #: Rows and columns of a work-group's tile that the tuner tries at most.
@@ -114,7 +113,6 @@ class _TiledFamily(family.Family[Tiled]):
         held = tiles.MWI * tiles.NWI + 2 * (tiles.MWI + tiles.NWI)
         needed = min(255, held * math.ceil(staged / 4) + _OTHER_REGISTERS)
         registers = tiles.REGISTERS or needed
-        run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
         loads = cache = turned = 0.0
         for name, extent, is_staged in zip(
             OPERANDS, (tiles.MWG, tiles.NWG), (tiles.SA, tiles.SB), strict=True
@@ -122,7 +120,7 @@ class _TiledFamily(family.Family[Tiled]):
             if not is_staged:  # work-items read their fragments through the caches
                 cache += costs.cache_byte * extent * tiles.KWG * costs.stored
                 continue
-            copy, conflicts = _slab_access(name, read.operand(name), tiles, run_k, staged)
+            copy, conflicts = _slab_access(name, read.operand(name), tiles, config.RUN_K, staged)
             aligned = costs.is_aligned(read.operand(name))
             issue, moved = costs.transfer(
                 extent * tiles.KWG, costs.stored, copy.unit_items, copy.width, aligned=aligned
@@ -131,10 +129,10 @@ class _TiledFamily(family.Family[Tiled]):
             cache += moved
             # A turn of local memory serves one word of each bank, 128 bytes.
             turned += costs.local_byte * 128 * extent * tiles.KWG / SUB_GROUP * conflicts
-        local, _ = _local_reads(tiles, staged, _lockstep(traits))
+        local, _ = _local_reads(tiles, staged, family.lockstep(traits))
         joined = costs.local_byte * 2 * tiles.MWG * tiles.NWG * staged * (tiles.SLICES - 1)
         packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
-        lanes = _LANES if traits.vendor in ("nvidia", "amd") else _lockstep(traits)
+        lanes = _LANES if traits.vendor in ("nvidia", "amd") else family.lockstep(traits)
         items, size = tiles.work_items, local_bytes(tiles, problem.dtype)
         return costs.work(
             tiles.MWG,
@@ -158,21 +156,17 @@ class _TiledFamily(family.Family[Tiled]):
 
     def load_bytes(self, problem: GemmProblem, config: Tiled, run: family.Run) -> dict[str, int]:
         """Copies of slabs and reads of fragments; vectors from global memory where none is."""
-        tiles = config.tiles
-        stored = stored_bytes(problem.dtype)
-        element = ElementType(problem.dtype, problem.precision.arithmetic)
+        tiles, stored = config.tiles, stored_bytes(problem.dtype)
         read = self._as_read(problem)
-        run_k = config.RUN_K if isinstance(config, XgemmDirectConfig) else 1
         found: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
+            loaded = width
             if staged:
-                reader = SlabReader(name, read, element, tiles, run_k)
-                found[f"{name.upper()} from global memory"] = reader.copy.width * stored
+                loaded = slab_copy_of(name, read.operand(name), tiles, config.RUN_K).width
                 found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
-            else:
-                found[f"{name.upper()} from global memory"] = width * stored
+            found[f"{name.upper()} from global memory"] = loaded * stored
         return found
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
@@ -248,7 +242,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         forms = {
             name: PackedForm(padding=config.PADLD, tile=(tile, config.KWG))
             for name, tile in zip(OPERANDS, (config.MWG, config.NWG), strict=True)
-            if needs_packing(name, problem, config)
+            if self.packing_cause(name, problem, config)
         }
         packed = pack_operands(product, forms, traits)
         return self.tile_schedule(product, config, traits, packed)
@@ -257,23 +251,30 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         return with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
-        """Why the kernel, which checks no bounds, cannot read an operand where it lies."""
-        layout = problem.operand(name)
-        wanted, index, extent, tile, tile_name, width = {
-            "a": ("column", "m", problem.m, config.MWG, "MWG", config.VWM),
-            "b": ("row", "n", problem.n, config.NWG, "NWG", config.VWN),
+        """Why the kernel, which checks no bounds, cannot read an operand; empty if it can."""
+        layout, extent, depth = problem.operand(name), problem.positions(name), problem.k
+        wanted, index, tile, tile_name, width = {
+            "a": ("column", "m", config.MWG, "MWG", config.VWM),
+            "b": ("row", "n", config.NWG, "NWG", config.VWN),
         }[name]
         if layout.order != wanted:
             return f"{index} is not contiguous in it"
         if problem.packed is None and extent % tile:
             return f"{index} = {extent} is no multiple of {tile_name} = {tile}"
-        if problem.packed is None and problem.k % config.KWG:
-            return f"k = {problem.k} is no multiple of KWG = {config.KWG}"
+        if problem.packed is None and depth % config.KWG:
+            return f"k = {depth} is no multiple of KWG = {config.KWG}"
         if layout.alignment < width:
             return (
                 f"its {layout.order}s are multiples of {layout.alignment} elements apart; "
                 f"vectors of {width} are read"
             )
+        if problem.packed and name == "b":  # a matrix that is padded counts with its padding
+            extent, depth = problem.packed.width, problem.packed.depth_block
+        fits = extent % tile == 0 and depth % config.KWG == 0
+        # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a
+        # stride.
+        if fits and problem.k > 0 and not (layout.scattered or layout.conjugate):
+            return ""
         return "its padding is not that of the tiles"
 
     def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
@@ -306,22 +307,6 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
 
 
-def needs_packing(name: OperandName, problem: GemmProblem, config: XgemmConfig) -> bool:
-    """Whether an operand must be packed before the indirect kernel can read it."""
-    # Not if it is k-major already, with whole tiles and slabs and vectors in place; a matrix that
-    # `pyclgemm.pack` padded counts with its padding.
-    layout, extent, depth = problem.operand(name), problem.positions(name), problem.k
-    tile, width, order = config.MWG, config.VWM, "column"
-    if name == "b":
-        tile, width, order = config.NWG, config.VWN, "row"
-        if problem.packed:
-            extent, depth = problem.packed.width, problem.packed.depth_block
-    fits = layout.order == order and extent % tile == 0 and depth % config.KWG == 0
-    # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a stride.
-    fits = fits and problem.k > 0 and not layout.scattered
-    return not (fits and layout.alignment >= width and not layout.conjugate)
-
-
 def _tiling(point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
     """The parameters of the tiling; None where none are worth trying."""
     mdimc, ndimc = point["MDIMC"], point["NDIMC"]
@@ -338,10 +323,9 @@ def _tiling(point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, 
     # (1) they store single elements side by side, where rows of the result are not aligned.
     lanes_m = point["LANES"] or mdimc
     lanes_n = 32 // point["LANES"] if point["LANES"] else 1
-    same = {name: value for name, value in point.items() if name in _PLAIN}
+    same = {name: value for name, value in point.items() if name not in _DERIVED}
     return same | {
-        "MWG": mwg, "NWG": nwg, "KWG": kwg, "MDIMC": mdimc, "NDIMC": ndimc,
-        "MDIMA": copy_a, "NDIMB": copy_b, "KWI": point["KWI"], "VWM": vwm, "VWN": vwn,
+        "MWG": mwg, "NWG": nwg, "MDIMA": copy_a, "NDIMB": copy_b,
         "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
         "LANES_M": lanes_m, "LANES_N": lanes_n,
     }  # fmt: skip
@@ -396,11 +380,6 @@ def _stored(costs: Costs, out: MatrixLayout, tiles: XgemmConfig) -> float:
     return costs.store(
         entries, out, tiles.LANES_M if out.order == "column" else 1, 1, step=tiles.VWM
     )
-
-
-def _lockstep(traits: DeviceTraits) -> int:
-    """Work-items that a processor runs together, at least."""
-    return 32 if traits.vendor in ("nvidia", "amd") else 16
 
 
 def _local_reads(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:
