@@ -161,50 +161,30 @@ def test_a_typical_device_is_explained(architecture):
     assert file.match.level == ("vendor" if architecture in NO_ARCHITECTURE else "architecture")
 
 
-# What CLBlast's files say, in its names; A and B, m and n change places (databases/README.md).
+#: What CLBlast's files say, by file and record; A and B, m and n change places as the README there
+#: says. Neighbouring work-items lie along the unit-stride index of the result, as they do there.
 PUBLISHED = {
-    "amd_gfx1030": {  # RX 6900 XT
-        "KWG": 32, "KWI": 2, "MDIMA": 16, "MDIMC": 16, "MWG": 128, "NDIMB": 16, "NDIMC": 8,
-        "NWG": 64, "SA": 1, "SB": 1, "STRM": 1, "STRN": 0, "VWM": 4, "VWN": 1,
+    ("amd_gfx1030", 0): {  # RX 6900 XT
+        "MWG": 64, "NWG": 128, "KWG": 32, "KWI": 2, "MDIMA": 16, "NDIMB": 16, "MDIMC": 8,
+        "NDIMC": 16, "SA": 1, "SB": 1, "STRM": 0, "STRN": 1, "VWM": 1, "VWN": 4, "LANES_M": 1,
+        "LANES_N": 16, "PADA": 0, "PADB": 0, "STAGES": 1,
     },
-    "amd_gfx1100": {  # RX 7900 XTX
-        "KWG": 32, "KWI": 2, "MDIMA": 16, "MDIMC": 16, "MWG": 64, "NDIMB": 8, "NDIMC": 8,
-        "NWG": 32, "SA": 0, "SB": 1, "STRM": 1, "STRN": 0, "VWM": 4, "VWN": 4,
-    },
-}  # fmt: skip
-EXCHANGED = {
-    "MWG": "NWG", "MDIMC": "NDIMC", "MDIMA": "NDIMB", "SA": "SB", "STRM": "STRN", "VWM": "VWN",
-    "KWG": "KWG", "KWI": "KWI",
-}  # fmt: skip
-EXCHANGED |= {theirs: ours for ours, theirs in EXCHANGED.items()}
-
-
-@pytest.mark.parametrize("stem", PUBLISHED)
-def test_the_published_values_of_the_indirect_path(stem):
-    theirs, ours = PUBLISHED[stem], BY_STEM[stem].entries[0].records[0].config.as_dict()
-    assert {EXCHANGED[name]: value for name, value in theirs.items()}.items() <= ours.items()
-    # Neighbouring work-items lie along the unit-stride index of the result, as they do there.
-    assert (ours["LANES_M"], ours["LANES_N"]) == (1, theirs["MDIMC"])
-    assert (ours["PADA"], ours["PADB"], ours["STAGES"]) == (0, 0, 1)
-
-
-def test_the_published_values_of_another_path_and_a_threshold():
-    # KWID 2, MDIMAD 8, MDIMCD 8, NDIMBD 16, NDIMCD 16, PADA 1, PADB 1, VWMD 4, VWND 2, WGD 32
-    direct = {
+    ("amd_gfx1032", 1): {
         "WGD": 32, "KWGD": 32, "KWID": 2, "MDIMCD": 16, "NDIMCD": 8, "MDIMAD": 16, "NDIMBD": 8,
         "VWMD": 2, "VWND": 4, "PADA": 2, "PADB": 4, "LANES_M": 1, "LANES_N": 8,
-    }  # fmt: skip
-    ours = BY_STEM["amd_gfx1032"].entries[0].records[1].config.as_dict()
-    assert direct.items() <= ours.items()
-    [entry] = BY_STEM["amd_gfx1012"].entries
-    [record] = entry.records
-    indirect = {
+    },
+    ("amd_gfx1012", 0): {
         "MWG": 64, "NWG": 64, "KWG": 16, "KWI": 2, "VWM": 4, "VWN": 4, "SA": 1, "SB": 1,
         "PADA": 4, "PADB": 4,
-    }  # fmt: skip
-    assert indirect.items() <= record.config.as_dict().items()
-    assert entry.indirect_from == Threshold(m_or_n=448)
-    choice = select(problem(448, 64, 64), typical_traits("gfx1012"), load_database())
-    assert choice.config == record.config
-    assert choice.reason.startswith("max(m, n) = 448 is at least 448")
-    assert BY_STEM["amd_gfx1012"].source.kind == "published"
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stem_and_record", PUBLISHED, ids=str)
+def test_the_published_values(stem_and_record):
+    stem, number = stem_and_record
+    file = BY_STEM[stem]
+    values = file.entries[0].records[number].config.as_dict()
+    assert PUBLISHED[stem_and_record].items() <= values.items()
+    assert file.source.kind == "published"
+    assert stem != "amd_gfx1012" or file.entries[0].indirect_from == Threshold(m_or_n=448)
