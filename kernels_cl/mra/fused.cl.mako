@@ -4,14 +4,14 @@
 ## dimension, in place, and then the first, into global memory. Neighbouring work-items read and write
 ## neighbouring vectors of global memory.
 ##
-## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an
-## ElementType), last_vector (the offset of the last vector of a row), aligned (whether all vectors
-## are), matrix_width and part_width (elements of a vector of the matrix that is read from the start of
-## a row, and from `first_row`), unroll (depths), plus, load_local, store_local.
+## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an ElementType), aligned
+## (whether all vectors are), matrix_width and part_width (elements of a vector of the matrix that is read
+## from the start of a row, and from `first_row`), unroll (depths), plus, load_local, store_local.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%
     width = config.VW
     vectors = -(-extent // width)
+    last_vector = extent - width  # the offset of the last vector of a row
     vectors_overlap = last_vector != width * (vectors - 1)
     is_split = config.PARTS > 1
     has_tail = held.rows * config.PARTS > extent

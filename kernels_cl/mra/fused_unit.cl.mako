@@ -10,9 +10,7 @@
 ## One array of fragments of the matrix serves both as A (B^T, row by row) and as B (column by column):
 ## the lane holds the same elements for both. Elements beyond K count as zero.
 ##
-## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles), pairs
-## (whether two neighbours of a row are stored at once: in local memory, and in global memory),
-## is_contiguous (whether `out` is), plus.
+## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles), plus.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%
@@ -21,7 +19,10 @@
     all_rows = max(tiles.row_tiles * config.PARTS, tiles.column_tiles)
     row_tiles = range(0, -(-extent // (8 * high)) * high, high)
     is_split, has_tail = config.PARTS > 1, tiles.rows * config.PARTS > extent
-    local_pairs, global_pairs = pairs
+    result = stacks["out"]
+    # Whether two neighbours of a row are stored at once: in local memory, and in global memory.
+    local_pairs = extent % 2 == 0
+    global_pairs = local_pairs and result.has_rows and result.alignment >= 2
     own = "own" if is_split else "b"
     rows = "rows" if config.SLICES > 1 else "ROWS"
     fragment_of = lambda elements: "{" + ", ".join(elements) + "}"
@@ -57,7 +58,7 @@ typedef real element;
 ${transform.addresses()}
 ## Where element `p` of a slice in local memory belongs: its row and column, and its offset in `out`.
 #define ROW_OF(p) (${"first_row + " if is_split else ""}(p) / K)
-% if is_contiguous:
+% if result.is_contiguous:
 #define RESULT_AT(first, p) (OUT_AT(first, 0, 0) + ${"first_row * K + " if is_split else ""}(p))
 % else:
 #define RESULT_AT(first, p) OUT_AT(first, ROW_OF(p), (p) % K)

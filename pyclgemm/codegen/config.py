@@ -101,27 +101,15 @@ def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
     )
 
 
-def _within(
-    rule: str, unit: str, limit: str, count: Callable[[Any, str, Any], int],
-    types: tuple[str, ...] = (),
-) -> Constraint:  # fmt: skip
-    """A limit that a field of the device's traits states."""
-    return Constraint(
-        rule,
-        lambda c, dtype, traits: count(c, dtype, traits) <= getattr(traits, limit),
-        lambda c, dtype, traits: (
-            f"{count(c, dtype, traits)} {unit}, limit {getattr(traits, limit)}"
-        ),
-        on_device=True,
-        types=types,
-    )
-
-
 def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constraint:
     """The device's limit of work-items in a group."""
-    rule = "a work-group must not exceed the device's limit"
-    return _within(
-        rule, "work-items", "max_work_group_size", lambda c, dtype, traits: work_items(c, traits)
+    return Constraint(
+        "a work-group must not exceed the device's limit",
+        lambda c, dtype, traits: work_items(c, traits) <= traits.max_work_group_size,
+        lambda c, dtype, traits: (
+            f"{work_items(c, traits)} work-items, limit {traits.max_work_group_size}"
+        ),
+        on_device=True,
     )
 
 
@@ -129,8 +117,15 @@ def within_local_memory(
     what: str, local_bytes: Callable[[Any, str, DeviceTraits], int], types: tuple[str, ...] = ()
 ) -> Constraint:
     """The device's local memory must hold `what` of a work-group."""
-    rule = f"{what} must fit the device's local memory"
-    return _within(rule, "bytes", "local_memory_bytes", local_bytes, types)
+    return Constraint(
+        f"{what} must fit the device's local memory",
+        lambda c, dtype, traits: local_bytes(c, dtype, traits) <= traits.local_memory_bytes,
+        lambda c, dtype, traits: (
+            f"{local_bytes(c, dtype, traits)} bytes, limit {traits.local_memory_bytes}"
+        ),
+        on_device=True,
+        types=types,
+    )
 
 
 #: For families whose kernels split a tile's k loop among work-groups.

@@ -120,17 +120,9 @@ def gemm_launch(
 ) -> Launch:
     """The launch that computes a product; `values` are the family's own arguments, by name."""
     problem = product.problem
-    by_name: dict[str, Any] = {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "batch": problem.products,
-        "alpha": Scalar("alpha"),
-        "beta": Scalar("beta"),
-        "bias": Buffer("bias"),
-        "bias_offset": Offset("bias"),
-        "bias_stride": product.bias_stride,
-    }
+    by_name: dict[str, Any] = {name: Scalar(name) for name in ("alpha", "beta")}
+    by_name |= {"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.products}
+    by_name |= {"bias_offset": Offset("bias"), "bias_stride": product.bias_stride}
     # A kernel that reads the split terms of A and B may take their elements, too.
     matrices = {
         "a": product.a, "b": product.b, "out": product.out, "c": product.c,

@@ -111,15 +111,12 @@ def pack_launch(
     packed = 4 * block if by_quads else block  # rows and columns that a work-group packs
     matrices, destination_stride = batch or (1, 0)
     groups = (math.ceil(along / packed) * matrices, math.ceil(across / packed))
-    by_name = arguments_of_matrix("source", role, matrix) | {
-        "positions": matrix.rows if name == "a" else matrix.columns,
-        "k": matrix.columns if name == "a" else matrix.rows,
-        "padded_positions": sizes[0],
-        "padded_k": sizes[1],
-        "destination": Buffer(destination),
-        "destination_offset": 0,
-        "destination_batch_stride": destination_stride,
-    }
+    positions, k = (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
+    by_name = arguments_of_matrix("source", role, matrix)
+    by_name |= {"positions": positions, "k": k}
+    by_name |= {"padded_positions": sizes[0], "padded_k": sizes[1]}
+    by_name |= {"destination": Buffer(destination), "destination_offset": 0}
+    by_name["destination_batch_stride"] = destination_stride
     return Launch.of(source, groups, by_name)
 
 

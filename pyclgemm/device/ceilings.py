@@ -20,19 +20,15 @@ from .traits import DeviceTraits, matching
 class Ceilings:
     """What a device reaches in kernels that do one thing only; GB/s are 1e9 bytes a second."""
 
-    # GFLOPS of multiply-adds in registers (each counted as 2), by NumPy name of the real type;
-    # only types that the device has.
+    # GFLOPS of multiply-adds in registers (2 each), by NumPy name of a real type that it has.
     arithmetic: Mapping[str, float]
     # GB/s of reading once a buffer of 1 GiB (512 MiB on CPUs), where the device has the memory.
     global_memory: float
-    # GB/s of reading 2 MiB over and over by all work-groups, which the second-level cache
-    # serves; None on CPUs.
+    # GB/s of reading 2 MiB over and over, which the second-level cache serves; None on CPUs.
     cache: float | None
-    # GB/s of reading local memory, all compute units together; None on CPUs, where it is
-    # ordinary memory.
+    # GB/s of reading local memory, all compute units together; None on CPUs.
     local_memory: float | None
-    # From one empty launch to the next, in a stream of launches; on devices other than CPUs, in
-    # a queue that is filled faster than it runs.
+    # From one empty launch to the next; but for CPUs, in a queue that fills faster than it runs.
     launch_seconds: float
     date: str  # of the measurement, ISO 8601; empty for an estimate
     # GFLOPS of matrix units, by unit and what they multiply (`unit_name`); terms of a split
@@ -110,9 +106,8 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     the architecture, or of the vendor where the driver does not tell it.
     """
     is_cpu = traits.type == "cpu"
-    unit = matching(_UNITS, traits.architecture)
-    if unit is None:
-        unit = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
+    other = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
+    unit = matching(_UNITS, traits.architecture) or other
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
     single = 2 * unit.float32 * clocks
     # What is computed in float32's registers.
@@ -196,16 +191,13 @@ class UnitLimits:
         if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
             bounds["work-groups"] = self.groups
         if local_bytes:
-            taken = _round_up(local_bytes + self.local_reserved, self.local_step)
-            bounds["local memory"] = self.local_bytes // taken
+            steps = math.ceil((local_bytes + self.local_reserved) / self.local_step)
+            bounds["local memory"] = self.local_bytes // (steps * self.local_step)
         if registers:
-            held = self.registers // _round_up(registers, self.register_step)
+            steps = math.ceil(registers / self.register_step)
+            held = self.registers // (steps * self.register_step)
             bounds["registers"] = held * self.schedulers // waves
         return bounds
-
-
-def _round_up(value: int, step: int) -> int:
-    return math.ceil(value / step) * step
 
 
 def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:

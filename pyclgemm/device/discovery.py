@@ -80,22 +80,17 @@ def choose_device(selector: str | None) -> FoundDevice:
         raise _nothing_works()
     if selector is None:
         return devices[0]
-
-    def is_meant(rank: int, one: FoundDevice) -> bool:
-        if selector.isdigit():
-            return str(rank) == selector
+    for rank, one in enumerate(devices):
         # Only the version of pocl's platform holds the name "PoCL".
         version = one.device.platform.version if one.device is not None else ""
-        return selector.lower() in "\n".join((one.name, one.platform, version)).lower()
-
-    chosen = next((one for rank, one in enumerate(devices) if is_meant(rank, one)), None)
-    if chosen is None:
-        known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
-        raise ArgumentError(
-            f"device is {shown(selector)}, which is neither the number nor part of the name of a "
-            f"device that works: {'; '.join(known)}"
-        )
-    return chosen
+        names = "\n".join((one.name, one.platform, version)).lower()
+        if selector == str(rank) or (not selector.isdigit() and selector.lower() in names):
+            return one
+    known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
+    raise ArgumentError(
+        f"device is {shown(selector)}, which is neither the number nor part of the name of a "
+        f"device that works: {'; '.join(known)}"
+    )
 
 
 def preference(device: cl.Device) -> tuple[int, int, int]:

@@ -120,14 +120,12 @@ class DeviceTraits:
 
     @property
     def is_pocl_5_0(self) -> bool:
-        """Whether the runtime is pocl 5.0, whose compiler has two faults that pocl 3.1 has not.
+        """Whether the runtime is pocl 5.0, whose compiler has two faults (on an AVX-512 CPU).
 
         It miscompiles kernels that copy slabs to local memory between barriers, even without
-        optimisation: some work-items use wrong offsets in the tile and write far outside the
-        result. Kernels whose barriers only surround a sum are right, such as those of the gemv
-        family. And it crashes while it compiles the small family's kernels of float16 if k or
-        alpha is 0, though not those of other types, nor the cpu family's of float16. (Ubuntu
-        24.04, an AVX-512 CPU.)
+        optimisation: some work-items write far outside the result. Kernels whose barriers only
+        surround a sum, such as those of the gemv family, are right. And it crashes on the small
+        family's kernels of float16 if k or alpha is 0. pocl 3.1 does neither.
         """
         return self.platform == "Portable Computing Language" and self.driver.startswith("5.0")
 

@@ -161,17 +161,12 @@ class TransformChoice:
         return f"{self.level} ({self.technique}): {self.reason}"
 
 
-def check_level(level: Any) -> None:
-    """Raise `ArgumentError` unless `level` is a level's name or None."""
-    if level is not None and not (isinstance(level, str) and level in LEVELS):
-        raise ArgumentError(f"level is {level!r}; None or one of {', '.join(LEVELS)} is wanted")
-
-
 def choose_transform(
     transform: Transform, traits: DeviceTraits, level: str | None = None
 ) -> TransformChoice:
     """Choose the kernels of a transform, of a `level` or, for None, of the fastest level known."""
-    check_level(level)
+    if level is not None and not (isinstance(level, str) and level in LEVELS):
+        raise ArgumentError(f"level is {level!r}; None or one of {', '.join(LEVELS)} is wanted")
     if transform.dtype == "float64" and not traits.float64:
         raise UnsupportedError(
             f"tensors are float64; {traits.name!r} has no float64 arithmetic, float32 is wanted"

@@ -71,34 +71,29 @@ def generate_fused(
     transform: Transform, choice: TransformChoice, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that contracts all three dimensions; `ConfigError` if it cannot run."""
-    config, element = choice.config, transform.element
-    tensors, out = transform.tensors, transform.out
-    k, size = tensors.extent, element.bytes
+    config, element, k = choice.config, transform.element, transform.tensors.extent
     assert config is not None
-    if broken := fused.fused_violations(k, size, config, traits):
+    if broken := fused.fused_violations(k, element.bytes, config, traits):
         raise ConfigError(f"{config}, for K = {k}: " + "; ".join(broken))
     if isinstance(config, fused.FusedUnitConfig):
-        even = k % 2 == 0
+        items = fused.NVIDIA_LANES * config.SUBGROUPS
+        tiles = fused.UnitTiles(k, config)
         return _source(
-            "fused_unit", transform, traits, fused.NVIDIA_LANES * config.SUBGROUPS, config=config,
-            unit=choice.unit, tiles=fused.UnitTiles(k, config), is_contiguous=out.is_contiguous,
-            pairs=(even, even and out.has_rows and out.alignment >= 2),
-        )  # fmt: skip
-    is_gpu, width = config.ITEMS > 1, config.VW
-    held = fused.HeldTensor(k, size, config)
+            "fused_unit", transform, traits, items, config=config, unit=choice.unit, tiles=tiles
+        )
+    is_gpu = config.ITEMS > 1
+    held = fused.HeldTensor(k, element.bytes, config)
     # A CPU reads one element of the matrix and broadcasts it to a vector.
-    matrix_width = VECTOR_BYTES // size if is_gpu else 1
-
+    matrix_width = VECTOR_BYTES // element.bytes if is_gpu else 1
     return _source(
         "fused", transform, traits, config.ITEMS, config=config, held=held, element=element,
-        last_vector=k - width, aligned=is_gpu,
-        matrix_width=matrix_width,
+        aligned=is_gpu, matrix_width=matrix_width,
         # A part starts at a multiple of its rows, and its vectors at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
         unroll=_UNROLL if is_gpu else 1,
         load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
         store_local=functools.partial(
-            element.store, width=width, aligned=is_gpu, space="__local"
+            element.store, width=config.VW, aligned=is_gpu, space="__local"
         ),
     )  # fmt: skip
 

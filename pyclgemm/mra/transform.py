@@ -35,14 +35,7 @@ from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence, Operand
 from ..runtime.memory import check_array, check_queue, new_array, through_device
 from ..runtime.queue_state import queue_state
-from .choice import (
-    TensorStack,
-    Transform,
-    TransformChoice,
-    check_level,
-    choose_transform,
-    describe_transform,
-)
+from .choice import TensorStack, Transform, TransformChoice, choose_transform, describe_transform
 from .codegen import make_kronecker_schedule, make_schedule
 
 OPERANDS = (
@@ -243,7 +236,6 @@ def transform3d(
     arrays = (tensors, matrix, tensors if out is None else out)
     if not all(isinstance(array, cl_array.Array) for array in arrays):
         check_queue(queue)
-        check_level(level)
         for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
             check_array(name, array)
         describe_transform(tensors, matrix, out)
