@@ -93,6 +93,11 @@ class GemvUnitConfig(Config):
         return 8 * self.VW
 
     @property
+    def lanes_k(self) -> int:
+        """Those whose sums are joined: one of each sub-group."""
+        return self.SUBGROUPS
+
+    @property
     def run(self) -> int:
         """Neighbouring depths of a lane, of which there are 4 along k."""
         return 4 * self.KWI
@@ -176,9 +181,6 @@ WIDEST = 8
 #: The elements of which the template knows which lane holds what.
 OPERANDS = ("float16", "bfloat16")
 
-#: Bytes of a sum.
-SUM_BYTES = 4
-
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
     """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none."""
@@ -189,11 +191,6 @@ def unit_for(dtype: str, traits: DeviceTraits) -> MatrixUnit | None:
     """The one that multiplies elements of `dtype` and sums in float32."""
     unit = unit_multiplying(dtype, "float32", traits) if dtype in OPERANDS else None
     return unit if unit and unit.spelling == "ptx" else None
-
-
-def sums_join(config: GemvUnitConfig) -> Join:
-    """How the sub-groups of a work-group add their sums."""
-    return join_of(config.SUBGROUPS, config.MR * config.columns, SUM_BYTES)
 
 
 def generate_gemv_unit(
@@ -208,7 +205,7 @@ def generate_gemv_unit(
         )
     parts = GemmParts(problem, config, traits, "ushort")
     along_k = problem.b.order == "column"
-    join = sums_join(config)
+    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
     sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
     return parts.source(
         "gemv_unit",

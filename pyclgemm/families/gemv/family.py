@@ -67,9 +67,12 @@ def _limit(config: GemvUnitConfig) -> int:
     return min(MOST_REGISTERS, ALL_REGISTERS // (_LANES * config.SUBGROUPS))
 
 
-def _local_bytes(config: GemvConfig, dtype: str) -> int:
-    size = STAGED_BYTES[dtype]
-    return codegen.join_of(config.lanes_k, config.MR * config.columns, size).elements * size
+def _join(config: GemvConfig | GemvUnitConfig, dtype: str) -> codegen.Join:
+    return codegen.join_of(config.lanes_k, config.MR * config.columns, STAGED_BYTES[dtype])
+
+
+def _local_bytes(config: GemvConfig | GemvUnitConfig, dtype: str) -> int:
+    return _join(config, dtype).elements * STAGED_BYTES[dtype]
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class _FewRows(Family[Few]):
         # In one dimension: NVIDIA's limit of the second is 65535.
         groups = strips * math.ceil(problem.m / config.MR) * problem.products
         return self.single_launch(product, config, traits, groups)
+
+    def local_bytes(self, config: Few, dtype: str) -> int:
+        return _local_bytes(config, dtype)
 
     @abstractmethod
     def _strip(self, config: Few, costs: Costs, *, along_k: bool) -> _Strip:
@@ -204,9 +210,6 @@ class GemvFamily(_FewRows[GemvConfig]):
     def tile(self, config: GemvConfig) -> Tile:
         return Tile(config.MR, config.columns)
 
-    def local_bytes(self, config: GemvConfig, dtype: str) -> int:
-        return _local_bytes(config, dtype)
-
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
@@ -218,8 +221,7 @@ class GemvFamily(_FewRows[GemvConfig]):
         else:
             lanes_n = min(SUB_GROUP, config.LANES_N)
             lanes_k = SUB_GROUP // lanes_n
-        joined = config.MR * config.columns
-        steps = codegen.join_of(config.lanes_k, joined, STAGED_BYTES[costs.problem.dtype]).steps
+        steps = _join(config, costs.problem.dtype).steps
         # The depths that an unrolled loop leaves over are loaded one after the other.
         tail = (config.KWI - 1) / 2
         return _Strip(
@@ -269,7 +271,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype, traits: codegen.SUM_BYTES * codegen.sums_join(c).elements,
+            lambda c, dtype, traits: _local_bytes(c, "float32"),  # whatever is multiplied
         ),
     )
 
@@ -283,9 +285,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def tile(self, config: GemvUnitConfig) -> Tile:
         """Rows of A, the columns of a work-group, and the depths that it multiplies at a time."""
         return Tile(config.MR, config.columns, config.depth)
-
-    def local_bytes(self, config: GemvUnitConfig, dtype: str) -> int:
-        return codegen.SUM_BYTES * codegen.sums_join(config).elements
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         has_unit = codegen.register_unit(precision, traits) is not None
@@ -317,7 +316,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def _strip(self, config: GemvUnitConfig, costs: Costs, *, along_k: bool) -> _Strip:
         """Sub-groups divide k, and multiply what they load to registers."""
         return _Strip(
-            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(codegen.sums_join(config).steps),
+            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(_join(config, "float32").steps),
             1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),
         )  # fmt: skip
 
