@@ -122,7 +122,7 @@ def tile_rounds(slices: int, fill: int) -> int:
     return 1 + (slices > 1) + 2 * (fill > 0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Costs:
     """Seconds of single operations of a product, at the ceilings of a device."""
 
@@ -162,15 +162,10 @@ class Costs:
             memory,
         )
 
-    @property
-    def stored(self) -> int:
-        """Bytes of an element of A and B."""
-        return stored_bytes(self.problem.dtype)
-
-    @property
-    def result(self) -> int:
-        """Bytes of an element of the result."""
-        return stored_bytes(self.problem.result_dtype)
+    def __post_init__(self) -> None:
+        # Bytes of an element of A and B, and of the result.
+        self.stored = stored_bytes(self.problem.dtype)
+        self.result = stored_bytes(self.problem.result_dtype)
 
     def work(self, rows: int, columns: int, depth: int, times: float = 1, **terms: Any) -> Work:
         """The work of a slab, whose multiply-adds count `times`; `terms` are others, by name."""

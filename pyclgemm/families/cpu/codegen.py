@@ -49,10 +49,9 @@ class CpuConfig(Config):
         0 reads B where it lies, unless it must be conjugated: few rows are too few to pay
         packing for. A column-major B is multiplied by dot products along k, in each of which
         the vectors of a whole block of `KC` are summed.
-    PREFETCHB : int
-        1 fetches the next panel of B, before it is packed, while this one is multiplied.
-    PREFETCHC : int
-        1 fetches a tile of the result while its sums are formed.
+    PREFETCHB, PREFETCHC : int
+        1 fetches the next panel of B, before it is packed, while this one is multiplied; a tile
+        of the result while its sums are formed.
     """
 
     MR: Annotated[int, up_to(64)]

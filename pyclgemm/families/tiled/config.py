@@ -43,11 +43,9 @@ class XgemmConfig(Config):
     ASYNC : int
         1 copies slabs past the registers by NVIDIA's ``cp.async`` (PTX ISA, "Data Movement
         and Conversion Instructions"; compute capability 8.0 and above).
-    LANES_M : int
-        Work-items along m within a run of `LANES_M` * `LANES_N` consecutive ones; a
-        sub-group that is nearly square reads less local memory. `MDIMC`, or 0, means none.
-    LANES_N : int
-        Likewise along n; 1 with ``LANES_M == MDIMC``.
+    LANES_M, LANES_N : int
+        Work-items along m and along n within a run of consecutive ones; a sub-group that is
+        nearly square reads less local memory. `MDIMC`, or 0, and 1 mean none.
     GROUP_M : int
         Tile rows that are walked together, column by column, so that groups which run
         at the same time share operands in the L2 cache.
@@ -222,12 +220,12 @@ DIRECT_NAMES = {
 }  # fmt: skip
 
 #: Parameters that the direct family lacks.
-_INDIRECT_ONLY = ("SA", "SB", "STRM", "STRN", "PADLD")
+INDIRECT_ONLY = ("SA", "SB", "STRM", "STRN", "PADLD")
 
 
 @lru_cache(maxsize=64)
 def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
     """Its tiling; a dozen constraints ask for it in turn."""
-    names = (field.name for field in fields(XgemmConfig) if field.name not in _INDIRECT_ONLY)
+    names = (field.name for field in fields(XgemmConfig) if field.name not in INDIRECT_ONLY)
     values = {name: getattr(config, DIRECT_NAMES.get(name, name)) for name in names}
     return XgemmConfig(**values | {"NWG": config.NWGD or config.WGD})

@@ -24,7 +24,7 @@ from .codegen import (
     slab_copy,
     slab_copy_of,
 )
-from .config import DIRECT_NAMES, XgemmConfig, XgemmDirectConfig
+from .config import DIRECT_NAMES, INDIRECT_ONLY, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
@@ -44,10 +44,6 @@ _OTHER_REGISTERS = 40
 _LANES = 128
 
 
-#: The columns of the tables of points that all have.
-_TABLE = "ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES FRAGMENTS RUN_K"
-
-
 class _TiledFamily(family.Family[Tiled]):
     """What both families share: the tiling, its launches, traffic and coordinates."""
 
@@ -60,31 +56,24 @@ class _TiledFamily(family.Family[Tiled]):
     # whose rows are not aligned: neighbours store neighbouring elements.
     points = tuple(
         {"PAD_A": 1, "PAD_B": 1, "ASYNC": 1, "GROUP_M": 4, "FILL": fill, **point}
-        for point in (
-            *(
-                {"VWM": 4, "VWN": 4, **point}
-                for point in family.point_table(
-                    f"STAGED STRIDED {_TABLE}",
-                    (1, 1, 2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
-                    (1, 1, 4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
-                    (1, 1, 4, 4, 4, 8, 32, 8, 2, 4, 3, 1, 16),
-                    (1, 1, 4, 4, 8, 8, 16, 8, 1, 8, 3, 1, 8),
-                    (1, 1, 8, 4, 4, 8, 32, 8, 2, 4, 3, 2, 8),
-                    (1, 1, 4, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
-                    (1, 1, 4, 4, 4, 16, 32, 8, 1, 4, 3, 1, 8),
-                    (1, 1, 8, 4, 8, 8, 32, 8, 2, 8, 3, 2, 8),
-                    (1, 1, 8, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
-                    (1, 1, 8, 8, 8, 8, 16, 8, 2, 8, 3, 2, 8),
-                    (1, 1, 8, 8, 8, 16, 16, 8, 1, 8, 3, 2, 8),
-                    (1, 1, 8, 8, 16, 16, 16, 8, 1, 8, 2, 2, 8),
-                    (1, 1, 8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
-                )
-            ),
-            *family.point_table(
-                f"VWM VWN {_TABLE}",
-                (1, 1, 2, 1, 4, 32, 16, 8, 1, 1, 3, 1, 8),
-                (2, 1, 8, 4, 4, 32, 16, 8, 1, 1, 2, 1, 8),
-            ),
+        for point in family.point_table(
+            "VWM VWN STAGED STRIDED ITEM_M ITEM_N MDIMC NDIMC KWG KWI SLICES LANES STAGES "
+            "FRAGMENTS RUN_K",
+            (4, 4, 1, 1, 2, 4, 4, 8, 64, 8, 2, 4, 3, 1, 16),
+            (4, 4, 1, 1, 4, 4, 4, 8, 64, 8, 4, 4, 3, 1, 16),
+            (4, 4, 1, 1, 4, 4, 4, 8, 32, 8, 2, 4, 3, 1, 16),
+            (4, 4, 1, 1, 4, 4, 8, 8, 16, 8, 1, 8, 3, 1, 8),
+            (4, 4, 1, 1, 8, 4, 4, 8, 32, 8, 2, 4, 3, 2, 8),
+            (4, 4, 1, 1, 4, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+            (4, 4, 1, 1, 4, 4, 4, 16, 32, 8, 1, 4, 3, 1, 8),
+            (4, 4, 1, 1, 8, 4, 8, 8, 32, 8, 2, 8, 3, 2, 8),
+            (4, 4, 1, 1, 8, 8, 8, 8, 16, 8, 1, 8, 3, 2, 8),
+            (4, 4, 1, 1, 8, 8, 8, 8, 16, 8, 2, 8, 3, 2, 8),
+            (4, 4, 1, 1, 8, 8, 8, 16, 16, 8, 1, 8, 3, 2, 8),
+            (4, 4, 1, 1, 8, 8, 16, 16, 16, 8, 1, 8, 2, 2, 8),
+            (4, 4, 1, 1, 8, 4, 16, 4, 32, 8, 1, 8, 3, 1, 8),
+            (1, 1, 0, 0, 2, 1, 4, 32, 16, 8, 1, 1, 3, 1, 8),
+            (2, 1, 0, 0, 8, 4, 4, 32, 16, 8, 1, 1, 2, 1, 8),
         )
         for fill in (0, 2)
     )
@@ -200,6 +189,30 @@ class _TiledFamily(family.Family[Tiled]):
             "SERPENTINE": serpentine,
         }  # fmt: skip
 
+    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
+        mdimc, ndimc = point["MDIMC"], point["NDIMC"]
+        mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
+        vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
+        items, sums = mdimc * ndimc * point.get("SLICES", 1), point["ITEM_M"] * point["ITEM_N"]
+        if max(mwg, nwg) > _LARGEST_TILE or not family.is_worth_trying(dtype, traits, sums, items):
+            return None
+        copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
+        copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
+        if copy_a is None or copy_b is None:
+            return None
+        # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row along m. All along n
+        # (1) they store single elements side by side, where rows of the result are not aligned.
+        lanes_m = point["LANES"] or mdimc
+        lanes_n = 32 // point["LANES"] if point["LANES"] else 1
+        staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
+        same = {name: value for name, value in point.items() if name not in _DERIVED}
+        return same | {
+            "MWG": mwg, "NWG": nwg, "MDIMA": copy_a, "NDIMB": copy_b,
+            "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
+            "LANES_M": lanes_m, "LANES_N": lanes_n,
+            "SA": staged, "SB": staged, "STRM": strided, "STRN": strided,
+        }  # fmt: skip
+
     def coordinates(self, config: Tiled) -> dict[str, int]:
         """The tile of a work-item, and the ranks of its copies among those possible."""
         tiles = config.tiles
@@ -277,14 +290,6 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             return ""
         return "its padding is not that of the tiles"
 
-    def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        tiling = _tiling(point, dtype, traits)
-        if tiling is None:
-            return None
-        staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
-        tiling |= {"SA": staged, "SB": staged, "STRM": strided, "STRN": strided}
-        return tiling
-
 
 class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     """The direct path: operands read where they lie, in any layout, with bounds checks."""
@@ -299,36 +304,13 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
         return self.tile_schedule(product, config, traits, packed)
 
     def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        tiling = _tiling(point, dtype, traits)
+        tiling = super().at(point, dtype, traits)
         if tiling is None:
             return None
         if tiling["NWG"] == tiling["MWG"]:
             tiling["NWG"] = 0  # how a square tile is written
-        return {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
-
-
-def _tiling(point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-    """The parameters of the tiling; None where none are worth trying."""
-    mdimc, ndimc = point["MDIMC"], point["NDIMC"]
-    mwg, nwg = point["ITEM_M"] * mdimc, point["ITEM_N"] * ndimc
-    vwm, vwn, kwg = point["VWM"], point["VWN"], point["KWG"]
-    items, sums = mdimc * ndimc * point.get("SLICES", 1), point["ITEM_M"] * point["ITEM_N"]
-    if max(mwg, nwg) > _LARGEST_TILE or not family.is_worth_trying(dtype, traits, sums, items):
-        return None
-    copy_a = _copying(mwg, kwg, items, vwm, point["COPY_A"])
-    copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
-    if copy_a is None or copy_b is None:
-        return None
-    # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row along m. All along n
-    # (1) they store single elements side by side, where rows of the result are not aligned.
-    lanes_m = point["LANES"] or mdimc
-    lanes_n = 32 // point["LANES"] if point["LANES"] else 1
-    same = {name: value for name, value in point.items() if name not in _DERIVED}
-    return same | {
-        "MWG": mwg, "NWG": nwg, "MDIMA": copy_a, "NDIMB": copy_b,
-        "PADA": point["PAD_A"] * vwm, "PADB": point["PAD_B"] * vwn,
-        "LANES_M": lanes_m, "LANES_N": lanes_n,
-    }  # fmt: skip
+        named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
+        return {name: value for name, value in named.items() if name not in INDIRECT_ONLY}
 
 
 def _copying(extent: int, depth: int, items: int, width: int, choice: int) -> int | None:
