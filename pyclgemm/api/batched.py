@@ -118,7 +118,7 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
             check_count(name, operand, wanted)
     if isinstance(out, ArraySequence):
         arrays.check_members_apart(out)
-    parts = arrays.launches_of((a, b, c, out), count)
+    parts = arrays.launches_of((a, b, c, out))
     if len(parts) == 1:
         ((a, b, c, out), _) = parts[0]
         return run_on_device(queue, replace(call, a=a, b=b, c=c, out=out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..runtime.memory import check_array, new_buffer, to_device
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import Choice, packed_layout
-from .autotune import SECONDS, TOP, check_limits
+from .autotune import SECONDS, TOP, check_limits, is_positive_integer
 from .gemm import gemm
 from .plan import GemmPlan, plan
 from .prepare import check_supported
@@ -77,10 +78,8 @@ def pack(
     packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
     if 0 in packed.shape:
         return packed
-    if allocator is None:
-        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
-    else:
-        packed.base_data = allocator(packed.nbytes)
+    allocator = allocator or functools.partial(new_buffer, queue.context, "the packed matrix")
+    packed.base_data = allocator(packed.nbytes)
     if layout.form == "panels":
         launch = panel_launch(matrix, layout, dtype, algorithm)
     else:
@@ -227,14 +226,13 @@ class DenseLayer:
             raise ArgumentError(f"batch_sizes is {shown(batch_sizes)}; several integers are wanted")
         sizes = list(batch_sizes)
         for rows in sizes:
-            if not isinstance(rows, (int, np.integer)) or isinstance(rows, bool) or rows < 1:
+            if not is_positive_integer(rows):
                 raise ArgumentError(
                     f"batch_sizes has {shown(rows)}; integers of at least 1 are wanted"
                 )
         choices = {}
         for rows in map(int, sizes):
-            shape = rows, self.weight.shape[0]
-            numbers = np.random.default_rng(0).integers(-3, 4, shape)
+            numbers = np.random.default_rng(0).integers(-3, 4, (rows, self.weight.shape[0]))
             x = to_device(self.queue, "x", numbers.astype(self.weight.dtype))
             choices[rows] = self.plan(x).autotune(top, seconds, save=save)
             self._tuned[rows] = choices[rows].config

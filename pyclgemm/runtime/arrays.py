@@ -187,24 +187,23 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
     return np.stack(members) if on_host else ArraySequence(members)
 
 
-def launches_of(operands: Sequence[Any], count: int) -> list[tuple[list[Any], range | list[int]]]:
+def launches_of(operands: Sequence[Any]) -> list[tuple[list[Any], list[int] | None]]:
     """Divide a batch into parts whose sequences each lie in one buffer, with one pair of strides.
 
-    An operand of the `count` products is an `ArraySequence`, an array, or None. The answer has the
-    operands of each part, and the numbers of its products.
+    An operand is an `ArraySequence`, an array, or None. The answer has the operands of each part,
+    and the numbers of its products, None if there is but one part.
 
     Examples
     --------
     >>> whole, other = (cl_array.zeros(queue, (4, 2, 2), np.float32) for _ in range(2))
-    >>> parts = launches_of([ArraySequence([whole[0], other[1], whole[3]]), whole[0]], 3)
+    >>> parts = launches_of([ArraySequence([whole[0], other[1], whole[3]]), whole[0]])
     >>> [numbers for _, numbers in parts]
     [[0, 2], [1]]
     """
     several = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
     parts = _numbers_by_memory(several)
-    if len(parts) < 2:
-        return [([_whole(one) for one in operands], range(count))]
-    return [([at(one, numbers) for one in operands], numbers) for numbers in parts.values()]
+    numbers_of_parts = list(parts.values()) if len(parts) > 1 else [None]
+    return [([at(one, numbers) for one in operands], numbers) for numbers in numbers_of_parts]
 
 
 def check_members_apart(out: ArraySequence) -> None:
@@ -256,18 +255,16 @@ def _memory_of(array: Any) -> tuple[int, tuple[int, ...]]:
     return 0 if array.base_data is None else array.base_data.int_ptr, array.strides
 
 
-def at(operand: Any, numbers: Sequence[int]) -> Any:
-    """The matrices of an operand for some products of a batch; one for all is left as it is."""
-    if operand is None or len(operand.shape) == 2 or operand.shape[0] == 1:
-        return _whole(operand)
+def at(operand: Any, numbers: Sequence[int] | None) -> Any:
+    """The matrices of an operand for some products of a batch, or all; one serves each of them."""
     if isinstance(operand, ArraySequence):
-        return MatrixSequence.of([operand[number] for number in numbers])
+        if numbers is not None and len(operand) > 1:
+            operand = [operand[number] for number in numbers]
+        return MatrixSequence.of(operand)
+    if numbers is None or operand is None or count_of(operand) == 1:
+        return operand
     byte_offsets = operand.offset + operand.strides[0] * np.array(numbers, np.int64)
     return MatrixSequence(operand[0], byte_offsets, [operand.events])
-
-
-def _whole(operand: Any) -> Any:
-    return MatrixSequence.of(operand) if isinstance(operand, ArraySequence) else operand
 
 
 def count_of(operand: Any) -> int:

@@ -5,6 +5,7 @@ A driver's errors become the library's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def new_array(
     try:
         return cl_array.empty(queue, shape, dtype, allocator=allocator)
     except cl.Error as error:
-        size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        size = math.prod(shape) * np.dtype(dtype).itemsize
         raise _allocation_error(error, what, size, queue.device) from error
 
 
