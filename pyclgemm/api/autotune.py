@@ -25,7 +25,6 @@ from ..families.registry import problem_on
 from ..measure.bench import Bench, Calls, Pace, rotated_sets
 from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
-from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from ..runtime.arrays import MatrixSequence, PackedMatrix, byte_range
 from ..runtime.launcher import LaunchSequence
@@ -33,7 +32,6 @@ from ..runtime.memory import new_buffer
 from ..runtime.queue_state import forget_choices
 from ..selection.database import load_database, reload_database, update_file
 from ..selection.features import features_of, features_of_record, record_for
-from ..selection.records import Record
 from ..selection.saving import extended_file, user_file
 from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
@@ -115,9 +113,11 @@ def autotune(
         best = 0
     reason = f"the fastest of {len(right)} that were timed"
     measured = replace(right[best].choice, seconds=times[best], reason=reason)
-    record = _record(problem_on(problem, traits), measured) if save else None
-    if record is not None:
-        name = problem.dtype, problem.precision.name
+    name = problem.dtype, problem.precision.name
+    features = features_of(problem_on(problem, traits))
+    record = record_for(features, measured.config, problem.flops / times[best] / 1e9)
+    # A record that would not be found for this very product is none.
+    if save and features_of_record(record, *name) == features:
         path = user_file(traits)
         update_file(path, lambda: extended_file(path, traits, name, [record]))
         reload_database()
@@ -139,16 +139,6 @@ def check_limits(top: Any, seconds: Any) -> None:
 def is_positive_integer(value: Any) -> bool:
     """Whether a value is an integer of Python or NumPy of at least 1; True is none."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
-
-
-def _record(problem: GemmProblem, measured: Choice) -> Record | None:
-    """The record of what was measured; None if it would not be found for this very product."""
-    assert measured.seconds is not None  # it was timed
-    features = features_of(problem)
-    gflops = problem.flops / measured.seconds / 1e9
-    record = record_for(features, measured.config, gflops)
-    found = features_of_record(record, problem.dtype, problem.precision.name)
-    return record if found == features else None
 
 
 @dataclass(frozen=True, eq=False)

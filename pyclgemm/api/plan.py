@@ -80,15 +80,6 @@ class GemmPlan:
         The kernel and why it was chosen.
     product : Product
         The problem, and where its matrices lie.
-
-    Examples
-    --------
-    >>> import numpy as np, pyopencl.array as cl_array
-    >>> a = cl_array.to_device(queue, np.eye(3, dtype=np.float32))
-    >>> plan = pyclgemm.plan(queue, a, a)
-    >>> out = plan(a, a)
-    >>> plan(a, a, out=out) is out
-    True
     """
 
     def __init__(

@@ -157,6 +157,13 @@ def describe_product(call: Call) -> Product:
     else:
         matrix_out = of_result("out", out, (count,))
         check_writable(out)
+    bias_stride = None
+    if bias is not None:
+        if tuple(bias.shape) != (n,):
+            raise ShapeError(
+                f"bias is {tuple(bias.shape)}; the result has {n} columns: ({n},) wanted"
+            )
+        bias_stride = int(bias.strides[0] // bias.dtype.itemsize)
     if call.alpha == 0:
         matrix_a, matrix_b = replace(matrix_a, columns=0), replace(matrix_b, rows=0)
     batch = None if count == 1 else count
@@ -165,7 +172,7 @@ def describe_product(call: Call) -> Product:
         batch = None
     return make_product(
         matrix_a, matrix_b, matrix_out, matrix_c, dtype=dtype, precision=algorithm,
-        bias_stride=_bias_stride(bias, n), activation=_activation(call.epilogue.activation, dtype),
+        bias_stride=bias_stride, activation=_activation(call.epilogue.activation, dtype),
         packed=packed, result_dtype=result, batch=batch,
     )  # fmt: skip
 
@@ -204,15 +211,6 @@ def result_shape(call: Call) -> tuple[int, ...]:
     rows = a[-2 if parse_transposition("trans_a", call.trans_a) == "N" else -1]
     columns = b[-1 if parse_transposition("trans_b", call.trans_b) == "N" else -2]
     return (common_count(call.a, call.b), rows, columns) if call.batched else (rows, columns)
-
-
-def _bias_stride(bias: Any, n: int) -> int | None:
-    """Elements between entries of the bias, after checking it; None without a bias."""
-    if bias is None:
-        return None
-    if tuple(bias.shape) != (n,):
-        raise ShapeError(f"bias is {tuple(bias.shape)}; the result has {n} columns: ({n},) wanted")
-    return int(bias.strides[0] // bias.dtype.itemsize)
 
 
 def _activation(name: str | None, dtype: str) -> str | None:
@@ -279,9 +277,8 @@ def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> 
     traits, config = traits_of(queue.device), choice.config
     product = oriented(product, config, traits)
     problem = product.problem
-    schedule = Schedule(())
-    if problem.m and problem.n and problem.products:
-        schedule = make_schedule(product, config, traits)
+    is_empty = 0 in (problem.m, problem.n, problem.products)
+    schedule = Schedule(()) if is_empty else make_schedule(product, config, traits)
     left, right = ("b", "a") if product.swapped else ("a", "b")
     operands = [Operand(left, "a"), Operand(right, "b"), Operand("out", "out", is_result=True)]
     if problem.c:

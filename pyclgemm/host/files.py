@@ -218,8 +218,6 @@ MOST_BYTES = 4 << 20
 #: Most bytes of a log: some 200,000 trials.
 MOST_LOG_BYTES = 64 << 20
 
-_TOO_DEEP = f"objects and lists are nested more than {MOST_DEPTH} deep"
-
 
 class JsonError(ValueError):
     """The text is no JSON that the library reads."""
@@ -238,16 +236,15 @@ def parse_json(text: str | bytes) -> Any:
         if "\\u" in text:
             # JSON can hold half of a surrogate pair, which can be neither printed nor saved.
             json.dumps(content, ensure_ascii=False).encode()
-    except JsonError:
-        raise
+        # Brackets in strings only make the quick first answer no.
+        if not _is_flat(text) and not _is_flat(_STRING.sub("", text)):
+            raise RecursionError
     except RecursionError:
-        raise JsonError(_TOO_DEEP) from None
+        deep = f"objects and lists are nested more than {MOST_DEPTH} deep"
+        raise JsonError(deep) from None
     except ValueError as error:
         # `from None`: a UnicodeDecodeError holds the whole text, and would be printed.
         raise JsonError(str(error)) from None
-    # Brackets in strings only make the quick first answer no.
-    if not _is_flat(text) and not _is_flat(_STRING.sub("", text)):
-        raise JsonError(_TOO_DEEP)
     return content
 
 

@@ -145,7 +145,7 @@ class _BoundKernels:
     ) -> None:  # fmt: skip
         self.launches: list[KernelLaunch] = []
         #: What sets a kernel's arguments, the argument's number, and the index of the buffer.
-        self._buffers: list[tuple[Any, int, int]] = []
+        self.buffers: list[tuple[Any, int, int]] = []
         #: Likewise, of the number, with the argument.
         self._numbers: list[tuple[Any, int, int, Argument]] = []
         #: Offsets in bytes, and scalars.
@@ -162,13 +162,9 @@ class _BoundKernels:
                 if isinstance(given, Known):
                     set_arg(number, _kernel_scalar(declared, given.value))
                 elif declared.is_pointer:
-                    self._buffers.append((set_arg, number, buffers.index(given)))
+                    self.buffers.append((set_arg, number, buffers.index(given)))
                 else:
                     self._numbers.append((set_arg, number, numbers.index(given), declared))
-
-    def set_buffers(self, buffers: Sequence[Any]) -> None:
-        for set_arg, number, index in self._buffers:
-            set_arg(number, buffers[index])
 
     def set_numbers(self, numbers: list[Any], values: Sequence[Any]) -> None:
         """Set `values`, and remember them by `numbers`; none is set if one is out of range."""
@@ -308,7 +304,8 @@ class LaunchSequence:
                     buffers.append(workspaces.buffer(name, size))
                 if workspaces.last_use is not None:
                     events.append(workspaces.last_use)
-            bound.set_buffers(buffers)
+            for set_arg, number, index in bound.buffers:
+                set_arg(number, buffers[index])
             event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
                 # It comes after all that the array waited for before: it replaces them.
