@@ -168,13 +168,9 @@ class DenseLayer:
     def plan(self, x: Any, out: Any = None) -> GemmPlan:
         """Prepare the layer for inputs like `x`, to run it many times.
 
-        It is called with the weight; without events, which cost NVIDIA's devices 2 us a launch, as
+        The arrays of a call lend their shapes, strides and types. The plan is called with the
+        weight; without events, which cost NVIDIA's devices 2 us a launch, as
         ``ready(x, layer.weight, out=out, add_event=False)``.
-
-        Parameters
-        ----------
-        x, out : pyopencl.array.Array
-            As for a call of the layer; they lend their shapes, strides and types.
 
         Examples
         --------

@@ -49,11 +49,6 @@ class Call:
     wait_for: Sequence[cl.Event] | None = None
     batched: bool = False  # whether operands may be stacks or sequences of matrices
 
-    @property
-    def reads_c(self) -> bool:
-        """Whether the addend takes part, once `check` has run."""
-        return self.c is not None and self.beta != 0
-
     def check(self) -> None:
         """Make alpha and beta Python's numbers, config a configuration; check c against beta."""
         alpha, beta = self.alpha, self.beta
@@ -151,7 +146,8 @@ def describe_product(call: Call) -> Product:
             f"a's columns ({k}) must equal b's rows ({matrix_b.rows})"
         )
     count = common_count(a, b)
-    matrix_c = of_result("c", c, (1, count)) if call.reads_c else None
+    is_c_read = c is not None and call.beta != 0
+    matrix_c = of_result("c", c, (1, count)) if is_c_read else None
     if out is None:
         matrix_out = Matrix(m, n, n, 1, 0, batch_stride=m * n if count > 1 else 0)
     else:
@@ -198,15 +194,7 @@ def check_count(name: str, array: Any, wanted: tuple[int, ...]) -> None:
 
 
 def result_shape(call: Call) -> tuple[int, ...]:
-    """The shape of a new result, where the operands fit together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> a, b = np.ones((5, 3, 4)), np.ones((2, 4))
-    >>> result_shape(Call(a, b, trans_b=True, batched=True))
-    (5, 3, 2)
-    """
+    """The shape of a new result, where the operands fit together."""
     a, b = call.a.shape, call.b.shape
     rows = a[-2 if parse_transposition("trans_a", call.trans_a) == "N" else -1]
     columns = b[-1 if parse_transposition("trans_b", call.trans_b) == "N" else -2]

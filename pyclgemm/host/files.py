@@ -60,9 +60,8 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
         try:
             _write_and_close(_open_new(temporary), data, old, sync=True)
             os.replace(temporary, target)
-        except BaseException:
+        finally:
             _remove(temporary)
-            raise
 
 
 def append_line(path: Path, line: str, purpose: Purpose) -> None:

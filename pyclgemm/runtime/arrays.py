@@ -192,13 +192,6 @@ def launches_of(operands: Sequence[Any]) -> list[tuple[list[Any], list[int] | No
 
     An operand is an `ArraySequence`, an array, or None. The answer has the operands of each part,
     and the numbers of its products, None if there is but one part.
-
-    Examples
-    --------
-    >>> whole, other = (cl_array.zeros(queue, (4, 2, 2), np.float32) for _ in range(2))
-    >>> parts = launches_of([ArraySequence([whole[0], other[1], whole[3]]), whole[0]])
-    >>> [numbers for _, numbers in parts]
-    [[0, 2], [1]]
     """
     several = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
     parts = _numbers_by_memory(several)
