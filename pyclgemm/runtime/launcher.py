@@ -59,7 +59,8 @@ class KernelLaunch:
 
     def with_event(self, wait_for: Sequence[cl.Event] | None) -> cl.Event:
         """Enqueue the kernel after some events; gives its own."""
-        return cl.enqueue_nd_range_kernel(*self._fixed, wait_for=wait_for)
+        queue, kernel, global_size, local_size = self._fixed
+        return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size, wait_for=wait_for)
 
     def without_event(self, wait_for: Sequence[cl.Event] | None) -> None:
         """Enqueue the kernel; only the queue's order says when it has run."""
