@@ -119,10 +119,6 @@ class Operands:
             return replace(found, ratio=math.inf, fault=fault)
         return found
 
-    def fault(self, product: GemmPlan, precision: Precision) -> str | None:
-        """What is wrong with the result, as `error` finds it; None if it is right."""
-        return self.error(product, precision).fault
-
     def checked(
         self, config: Config, precision: Precision, built: GemmPlan | None = None
     ) -> GemmPlan:
@@ -130,7 +126,7 @@ class Operands:
         key = config, precision.name
         if key not in self._checked:
             product = built or self.plan(config=config, precision=precision.name)
-            if fault := self.fault(product, precision):
+            if fault := self.error(product, precision).fault:
                 raise WrongError(fault)
             self._checked[key] = product
         return self._checked[key]

@@ -443,8 +443,8 @@ def profile(
     shape = GemmShape(problem.m, problem.n, problem.k, layout)
     operands = make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
     precision = problem.precision
-    checked = operands.plan(config=choice.config, precision=precision.name)
-    if fault := operands.fault(checked, precision):
+    plain = operands.plan(config=choice.config, precision=precision.name)
+    if fault := operands.error(plain, precision).fault:
         raise PyclgemmError(f"the result of {choice.path}, {choice.config}, is wrong: {fault}")
     report("the product")
     seconds = _time(queue, operands, product, choice, rounds)

@@ -8,7 +8,7 @@ contender names a blocker, products too short for the host's clock are timed on 
 filled first (`pyclgemm.measure.filled_queue`).
 
 Contenders are plans on sets of operands (`pyclgemm.analysis.operands.plan_contender`), checked
-before (`Operands.fault`). Another library is a `Calls` of its functions, or a subclass of
+before (`Operands.checked`). Another library is a `Calls` of its functions, or a subclass of
 `Contender` where it needs more.
 """
 

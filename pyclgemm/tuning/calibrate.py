@@ -19,7 +19,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..analysis.ceilings import ceilings_in_turn
-from ..analysis.operands import OperandStore, plan_contender
+from ..analysis.operands import OperandStore, WrongError, plan_contender
 from ..codegen.config import Config
 from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits, traits_of
@@ -359,11 +359,8 @@ class KernelTimer:
         """The time of a kernel; None if it cannot run, or its result is wrong."""
         try:
             operands = self._store.get(kernel.shape, kernel.problem.dtype)
-            product = operands.plan(config=kernel.config)
-            if operands.fault(product, kernel.problem.precision) is not None:
-                return None
-            bench = Bench(_PACE)
-            bench.add(plan_contender("kernel", operands, product, self._blocker))
-            return min(bench.run()["kernel"].samples)
-        except (PyclgemmError, cl.Error, MemoryError):
+            product = operands.checked(kernel.config, kernel.problem.precision)
+            contender = plan_contender("kernel", operands, product, self._blocker)
+            return min(Bench(_PACE, contender).run()["kernel"].samples)
+        except (PyclgemmError, WrongError, cl.Error, MemoryError):
             return None

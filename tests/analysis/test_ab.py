@@ -1,6 +1,7 @@
 """Changes against a baseline: reading them, deciding, recording, and the command."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 
@@ -125,12 +126,12 @@ def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
 ):
     depths = []
 
-    def fault(operands, product, precision):
+    def error(operands, product, precision):
         depths.append(product.choice.config.KC)
         is_wrong = (depths[-1], operands.shape.m) == (64, 9)
-        return "element (0, 0)" if is_wrong else None
+        return Mock(fault="element (0, 0)" if is_wrong else None)
 
-    monkeypatch.setattr(ab.Operands, "fault", fault)
+    monkeypatch.setattr(ab.Operands, "error", error)
     timed(before=2e-3, after=1e-3)
     comparison = Comparison(queue, SHAPES, figures=False)
     assert comparison.run(CPU, "KC=128").verdict == "kept"

@@ -16,7 +16,7 @@ SHAPE = GemmShape(16, 16, 16)
 
 def fault(operands, product=None):
     dtype = operands.host[0].dtype.name
-    return operands.fault(product or operands.plan(), resolve_precision(None, dtype))
+    return operands.error(product or operands.plan(), resolve_precision(None, dtype)).fault
 
 
 @pytest.fixture
