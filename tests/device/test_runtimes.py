@@ -12,6 +12,8 @@ import pytest
 from pyclgemm.device import discovery as runtimes
 from tests.support.system import tree_first
 
+find_library = runtimes.installed_intel_library
+
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
@@ -33,12 +35,14 @@ def registry(tmp_path):
 
 
 @pytest.fixture
-def fresh(monkeypatch):
-    """`register_runtimes` as if it had not been called, with no variable set."""
+def first_call(wheel, registry, monkeypatch):
+    """The first call of the loader, after which `register_runtimes` is as if it was not called."""
     for name in runtimes.LOADER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
+    monkeypatch.setattr(runtimes.cl, "get_platforms", found := Mock())
     runtimes.register_runtimes.cache_clear()
-    yield
+    yield found
     runtimes.register_runtimes.cache_clear()
 
 
@@ -60,47 +64,43 @@ def test_the_library_is_shown_where_the_loader_misses_it(
     assert runtimes.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
 
 
-def test_nothing_to_do_off_linux(wheel, registry, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert runtimes.runtime_to_register({}, [registry]) is None
-
-
-def test_nothing_to_do_without_the_wheel(registry, monkeypatch):
+def test_nothing_to_do_off_linux_and_without_the_wheel(wheel, registry, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "platform", "win32")
+        assert runtimes.runtime_to_register({}, [registry]) is None
     missing = Mock(side_effect=PackageNotFoundError)
     monkeypatch.setattr("importlib.metadata.files", missing)
-    assert runtimes.installed_intel_library() is None
+    assert find_library() is None
+    monkeypatch.setattr(runtimes, "installed_intel_library", find_library)
     assert runtimes.runtime_to_register({}, [registry]) is None
 
 
-def test_first_call_sees_the_systems_entries_and_the_wheels(fresh, wheel, registry, monkeypatch):
+def test_first_call_sees_the_systems_entries_and_the_wheels(first_call, wheel, registry):
     (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
     seen = {}
 
-    def first_call():
+    def look():
         for entry in Path(os.environ["OCL_ICD_VENDORS"]).iterdir():
             seen[entry.name] = entry.read_text().strip()
 
-    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
-    monkeypatch.setattr(runtimes.cl, "get_platforms", first_call)
+    first_call.side_effect = look
     assert runtimes.register_runtimes() == wheel
     assert seen == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
     assert "OCL_ICD_VENDORS" not in os.environ
 
 
-def test_it_works_once_and_never_raises(fresh, wheel, registry, monkeypatch):
-    calls = []
+def test_it_works_once_and_never_raises(first_call):
+    folders = []
 
-    def failing():
-        calls.append(os.environ["OCL_ICD_VENDORS"])
+    def fail():
+        folders.append(Path(os.environ["OCL_ICD_VENDORS"]))
         raise RuntimeError("no platform")
 
-    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
-    monkeypatch.setattr(runtimes.cl, "get_platforms", failing)
-    assert runtimes.register_runtimes() is None
-    assert runtimes.register_runtimes() is None
-    assert len(calls) == 1
+    first_call.side_effect = fail
+    assert [runtimes.register_runtimes() for _ in range(2)] == [None, None]
+    (folder,) = folders
+    assert not folder.exists()
     assert "OCL_ICD_VENDORS" not in os.environ
-    assert not Path(calls[0]).exists()
 
 
 def test_the_real_wheel_is_visible_after_import(tmp_path):
