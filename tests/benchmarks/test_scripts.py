@@ -52,9 +52,8 @@ SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help(script):
-    output = printed_by(script, "--help")
-    assert script not in (ladder, transform3d) or "Examples:" in output
-    assert script is not amd_report or "gfx1100" in output
+    part = {ladder: "Examples:", transform3d: "Examples:", amd_report: "gfx1100"}.get(script, "")
+    assert part in printed_by(script, "--help")
 
 
 @pytest.mark.parametrize(
@@ -65,30 +64,25 @@ def test_help(script):
         (compare_clblast, "--suite round", "round"),
         (compare_clblast, "--dtype float64 --precision TF32_TF32_F32", "--precision"),
         (compare_clblast, "--result-dtype float64", "--result-dtype"),
-        (compare_clblast, "--device none-such", "none-such"),
         (host_time, "--tree none-such", "none-such"),
         (amd_report, "--shape 12by12", "'12by12' is not of the form MxNxK"),
         (amd_report, "--config 12by12", "'12by12' is not of the form NAME=VALUE"),
         (amd_report, "--architecture sm_90", "'sm_90' is not of the form of an AMD architecture"),
         (amd_report, f"--clang {ROOT}/clang-19", "is a program here; clang 19 or newer is wanted"),
-        (
-            amd_report,
-            f"--clang {sys.executable} --rocm-path {ROOT}",
-            f"none of {ROOT} holds amdgcn/bitcode",
-        ),
+        (amd_report, f"--clang {sys.executable} --rocm-path {ROOT}",
+         f"none of {ROOT} holds amdgcn/bitcode"),
         (ladder, "--no-measure --no-compile", "nothing to do"),
         (ladder, "--architecture sm_90", "not of the form of an AMD"),
-        (ladder, "--device none-such", "none-such"),
         (ladder, f"--no-measure --compiled {__file__}", "no report of compiled steps"),
         (transform3d, "--sweep --k 33", "33"),
         (transform3d, "--level L7", "L7"),
-        (transform3d, "--device none-such", "none-such"),
         (unseen, "--type float8", "'float8' is none of float16"),
         (unseen, "--type float64:TF32_TF32_F32", "the operands are float64"),
         (unseen, "--hide none.json", "'none.json' is not one of"),
-        (unseen, "--device none-such", "none-such"),
+        *((script, "--device none-such", "none-such")
+          for script in (compare_clblast, ladder, transform3d, unseen)),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_are_explained(queue, script, arguments, message):
     output = printed_by(script, *arguments.split(), code=(1, 2))
     assert message in " ".join(output.split())
@@ -191,26 +185,21 @@ def test_an_interrupted_run_keeps_the_unseen_shapes_that_it_measured(
     output, table = measure_unseen(queue, tmp_path, "--count", 3)
     assert "Interrupted" in output
     assert list(table["case"]) == [str(case) for case in runs[0]]
-
-
-@pytest.mark.first_runtime
-def test_unseen_shapes_beyond_the_time_are_not_measured(queue, tmp_path, small):
-    output = printed_by(unseen, "--seconds", 1e-9, "--csv", tmp_path / "run.csv", code=1)
+    # Those beyond the time are not measured.
+    output = printed_by(unseen, "--seconds", 1e-9, "--csv", tmp_path / "none.csv", code=1)
     assert "nothing was measured" in output
     assert "float32: 0 of 100 shapes were reached in 1e-09 s" in output
 
 
 def test_a_built_in_file_is_hidden_and_comes_back():
-    hides = ["nvidia_sm_90.json"]
+    def standings():
+        return [standing(load_database(), typical_traits(one)) for one in ("sm_90", "x86-64-v4")]
 
-    def standing_of(architecture):
-        return standing(load_database(), typical_traits(architecture))
-
-    assert standing_of("sm_90") == "measured"
-    with pytest.raises(KeyboardInterrupt), unseen.hidden(hides):
-        assert standing_of("sm_90") == "" and standing_of("x86-64-v4") == "measured"
+    assert standings() == ["measured", "measured"]
+    with pytest.raises(KeyboardInterrupt), unseen.hidden(["nvidia_sm_90.json"]):
+        assert standings() == ["", "measured"]
         raise KeyboardInterrupt
-    assert standing_of("sm_90") == "measured"
+    assert standings() == ["measured", "measured"]
 
 
 @pytest.mark.first_runtime

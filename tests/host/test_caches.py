@@ -124,12 +124,9 @@ def database(used_home):
     found[0].write_bytes(content)
 
 
-def cut(part):
-    def damage(path):
-        content = path.read_bytes()
-        path.write_bytes(content[: int(len(content) * part)])
-
-    return damage
+def cut(part, path):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * part)])
 
 
 def overwrite(path):
@@ -153,7 +150,7 @@ def replace_by_a_folder(path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        *((cut(part), ()) for part in (0.001, 0.2, 0.6, 0.99)),
+        *((functools.partial(cut, part), ()) for part in (0.001, 0.2, 0.6, 0.99)),
         (overwrite, ()),
         (shorten_records, ()),
         (replace_by_a_folder, ("unable to open",)),

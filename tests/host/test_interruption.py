@@ -34,17 +34,12 @@ def test_a_signal_is_ctrl_c_with_its_own_status(number):
     assert signal.getsignal(number) == signal.SIG_DFL
 
 
-def test_what_was_not_asked_to_end_ends_as_before():
+def test_what_was_not_asked_to_end_and_what_is_ignored_goes_on_as_before():
     with pytest.raises(SystemExit) as caught, ended_as_by_hand():
         raise SystemExit(3)
     assert caught.value.code == 3
     with pytest.raises(KeyboardInterrupt), ended_as_by_hand():
         raise KeyboardInterrupt
-    with ended_as_by_hand():
-        pass
-
-
-def test_an_ignored_signal_stays_ignored():
     old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with ended_as_by_hand():
@@ -52,6 +47,15 @@ def test_an_ignored_signal_stays_ignored():
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, old)
+
+
+def test_other_threads_handle_no_signals():
+    def work():
+        with ended_as_by_hand(), postponed():
+            return True
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(work).result()
 
 
 def test_a_signal_waits_for_what_must_not_stop_half_way():
@@ -62,15 +66,6 @@ def test_a_signal_waits_for_what_must_not_stop_half_way():
             done.append("saved")
         done.append("too far")
     assert done == ["saved"] and caught.value.code == 143
-
-
-def test_other_threads_handle_no_signals():
-    def work():
-        with ended_as_by_hand(), postponed():
-            return True
-
-    with ThreadPoolExecutor() as pool:
-        assert pool.submit(work).result()
 
 
 _FOLDERS = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")

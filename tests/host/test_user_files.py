@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -229,15 +228,8 @@ def test_a_lock_is_waited_for_and_ends_with_its_process(tmp_path):
     finally:
         holder.kill()
         holder.communicate()
-    start = time.monotonic()
-    with locked(path, PURPOSE):
-        pass
-    assert time.monotonic() - start < 10
+    # An error under the lock passes, and frees it.
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="own"), locked(path, PURPOSE, seconds=10):
+            raise TimeoutError("own")
     assert not list(tmp_path.glob("*.json"))
-
-
-def test_an_error_under_the_lock_passes_and_frees_it(tmp_path):
-    with pytest.raises(TimeoutError, match="own"), locked(tmp_path / "x", PURPOSE):
-        raise TimeoutError("own")
-    with locked(tmp_path / "x", PURPOSE, seconds=1):
-        pass

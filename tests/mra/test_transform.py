@@ -1,5 +1,6 @@
-"""Transforms of tensors at every level: results, strides, events, plans and errors."""
+"""Transforms of tensors at every level: results, strides, events, plans, errors, emulated units."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 
 import pyclgemm
 from pyclgemm import transform3d
-from pyclgemm.device.traits import traits_of
-from pyclgemm.mra import transform
-from pyclgemm.mra.choice import LEVELS
-from pyclgemm.mra.fused import FusedConfig
+from pyclgemm.codegen.matrix_units import nvidia_double_unit
+from pyclgemm.device.traits import traits_of, typical_traits
+from pyclgemm.mra import codegen, transform
+from pyclgemm.mra.choice import LEVELS, TransformChoice
+from pyclgemm.mra.codegen import make_schedule
+from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig
 from tests.support.arrays import draw, upload
 from tests.support.checks import check_transform, raises
+from tests.support.emulation.matrix import skip_without_emulation, without_units
 from tests.support.gates import is_complete
 from tests.support.reference import assert_transformed
 
@@ -41,6 +45,10 @@ TRANSFORMS = [
           (12, "float32", FusedConfig(VW=4, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)),
           (7, "float64", FusedConfig(VW=4, TENSORS=1, PARTS=3, ITEMS=1, ROWS=1))]  # as CPUs do
       for lies in ({}, {"tensors": "padded", "out": "every other"})),
+    # Any offset, and no tensors; a work-group takes 14 on GPUs.
+    *((count, 6, "float32", "L5", {"lead": lead})
+      for count in (1, 14, 15, 57) for lead in (64, 65, 66)),
+    *((0, 4, "float32", level, {}) for level in (None, *LEVELS)),
 ]  # fmt: skip
 
 
@@ -50,19 +58,6 @@ TRANSFORMS = [
 def test_transforms(queue, require, count, k, dtype, level, options):
     require(dtype)
     check_transform(queue, count, k, dtype, level, **options)
-
-
-@pytest.mark.parametrize("lead", [64, 65, 66])
-@pytest.mark.parametrize("count", [1, 14, 15, 57])  # a work-group takes 14 on GPUs
-def test_any_offset_and_number(queue, count, lead):
-    check_transform(queue, count, 6, "float32", "L5", lead=lead)
-
-
-@pytest.mark.parametrize("level", [None, *LEVELS])
-def test_no_tensors(queue, level):
-    empty = np.empty((0, 4, 4, 4), np.float32)
-    result = transform3d(queue, empty, np.ones((4, 4), np.float32), level=level)
-    assert result.shape == (0, 4, 4, 4)
 
 
 def test_numpy_arrays_give_one(queue, rng):
@@ -167,33 +162,28 @@ SQUARE = np.ones((4, 4), np.float32)
         ({"level": "L7"}, pyclgemm.ArgumentError, ["level", "'L7'", "L1", "L6"]),
         ({"level": 5}, pyclgemm.ArgumentError, ["level", "5", "L1"]),
         ({"level": ["L5"]}, pyclgemm.ArgumentError, ["level", "['L5']"]),
+        ({"queue": None}, pyclgemm.DtypeError, ["queue is of type NoneType"]),
     ],
     ids=lambda value: "",
 )  # fmt: skip
 @pytest.mark.parametrize("on_device", [False, True])
 def test_bad_arguments_are_named(queue, changes, error, parts, on_device):
-    arguments = {"tensors": ONES, "matrix": SQUARE, **changes}
+    arguments = {"queue": queue, "tensors": ONES, "matrix": SQUARE, **changes}
     for name, value in arguments.items():
         if on_device and isinstance(value, np.ndarray):
             arguments[name] = cl_array.to_device(queue, np.ascontiguousarray(value))
     with raises(error, *parts):
-        transform3d(queue, **arguments)
+        transform3d(**arguments)
 
 
-def test_a_destination_that_is_read(queue):
+def test_a_destination_that_is_read_shared_or_read_only(queue):
     tensors, matrix = upload(queue, ONES, SQUARE)
     with raises(pyclgemm.ArgumentError, "out shares memory with tensors"):
         transform3d(queue, tensors, matrix, out=tensors)
-    spread = cl_array.Array(
-        queue, (2, 4, 4, 4), np.float32, strides=(256, 64, 16, 0), data=tensors.base_data
-    )
+    strides = {"strides": (256, 64, 16, 0), "data": tensors.base_data}
+    spread = cl_array.Array(queue, (2, 4, 4, 4), np.float32, **strides)
     with raises(pyclgemm.ShapeError, "out has strides", "may share memory"):
         transform3d(queue, cl_array.empty_like(tensors), matrix, out=spread)
-
-
-def test_no_queue_and_a_read_only_destination(queue):
-    with raises(pyclgemm.DtypeError, "queue is of type NoneType"):
-        transform3d(None, ONES, SQUARE)
     out = ONES.copy()
     out.flags.writeable = False
     with raises(pyclgemm.ArgumentError, "out is a read-only"):
@@ -209,3 +199,67 @@ def test_kronecker_past_memory_and_strides(queue, monkeypatch):
     turned = cl_array.to_device(queue, np.ones((1, 3, 3, 3), "f")).transpose((0, 3, 2, 1))
     with raises(pyclgemm.UnsupportedError, "'L6' and tensors is not contiguous"):
         pyclgemm.plan_transform3d(queue, turned, matrix[:3, :3], level="L6")
+
+
+# ------------------------------------------------------------------ matrix units, emulated
+
+#: Calls of the function whose definition the emulation changes.
+CALL = re.compile(r"(?<!void )multiply_accumulate\(")
+
+
+def emulated(source, choice):
+    """A kernel for a matrix unit in plain C; its work-group must be one sub-group."""
+    assert choice.unit and source.local_size[0] == choice.unit.lanes
+    named = re.sub(r"\bK\b", "EXTENT", source.text)  # the emulation has a K of its own
+    plain = without_units(replace(source, text=named), choice.unit)
+    text = CALL.sub("multiply_accumulate(exchange, ", plain.text)
+    return replace(plain, text=f"#define ITEMS {choice.unit.lanes}\n{text}")
+
+
+@pytest.fixture
+def check(fresh_queue, monkeypatch):
+    """A function that transforms random tensors by emulated units of an architecture."""
+    skip_without_emulation(fresh_queue.device)
+
+    def by_units(architecture, count, k, out="contiguous", config=None):
+        traits = typical_traits(architecture)
+
+        def schedule(described, choice, _):
+            if config is not None:
+                unit = nvidia_double_unit(config.UNIT_M, config.UNIT_K)
+                choice = TransformChoice("L5", "fused unit", "", config, unit)
+            made = make_schedule(described, choice, traits)
+            launches = (replace(one, source=emulated(one.source, choice)) for one in made.launches)
+            return replace(made, launches=tuple(launches))
+
+        monkeypatch.setattr(codegen, "UNIT_SUB_GROUPS", 1)
+        monkeypatch.setattr(transform, "make_schedule", schedule)
+        monkeypatch.setattr(transform, "traits_of", lambda device: traits)
+        check_transform(fresh_queue, count, k, "float64", "L4", out=out)
+
+    return by_units
+
+
+@pytest.mark.parametrize(("architecture", "k"), [("sm_80", 6), ("sm_90", 9), ("gfx90a", 10)])
+def test_contractions(check, architecture, k):
+    check(architecture, 2, k)
+
+
+@pytest.mark.parametrize(
+    ("k", "config", "strided"),
+    [
+        (k, FusedUnitConfig(rows, depth, tensors, parts, 1, slices, stages), strided)
+        for k, rows, depth, tensors, parts, slices, stages, strided in [
+            (8, 8, 4, 2, 1, 3, 1, False), (10, 16, 4, 1, 1, 2, 1, False),
+            (7, 8, 4, 2, 1, 1, 1, True), (16, 16, 16, 1, 1, 1, 1, False),
+            (13, 16, 8, 1, 1, 2, 1, False), (20, 8, 4, 1, 3, 1, 1, False),
+            (12, 16, 16, 1, 1, 1, 1, False),  # depths are padded
+            (20, 16, 8, 1, 1, 1, 1, False),  # rows are padded
+            (10, 16, 4, 2, 1, 1, 2, False), (18, 16, 4, 1, 2, 1, 1, True),
+            (9, 16, 4, 2, 1, 4, 2, False),  # 18 slices by fours
+            (16, 8, 4, 1, 1, 1, 2, False), (20, 16, 4, 1, 1, 1, 1, False),
+        ]
+    ],
+)  # fmt: skip
+def test_fused(check, k, config, strided):
+    check("sm_90", 3, k, "every other" if strided else "contiguous", config)
