@@ -1,0 +1,323 @@
+"""What kernels read and write: by Oclgrind, by sanitizers, and in guarded memory full of NaN.
+
+Oclgrind reports races, accesses out of bounds and uses of what nobody wrote. Under AddressSanitizer
+and UndefinedBehaviorSanitizer kernels are host code, and a read or write beyond a buffer or a local
+array, an access by a vector that is not aligned as its type asks, and an index that overflows end
+the program. Left out are the kernels for warpgroups: `tests.support.emulation.wgmma` runs them on
+the host, and checks what they copy. Guarded memory is on every device.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from unittest.mock import patch
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import pyclgemm
+from pyclgemm.codegen.matrix_units import required_unit
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.mra.choice import LEVELS
+from tests.support import buffers, checks, memory_cases
+from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.checks import check_batch, check_gemm, check_transform
+from tests.support.configs import CPU, DIRECT, INDIRECT
+from tests.support.emulation import sanitizers
+from tests.support.emulation.host import kernels_on_the_host
+from tests.support.emulation.matrix import without_units
+from tests.support.emulation.ptx import in_plain_c, through_local_memory
+from tests.support.families import changed_kernels, imagined_traits
+from tests.support.memory_cases import PRODUCTS
+from tests.support.poisoned import PoisonedBuffer, guarded_allocations
+from tests.support.system import tree_first
+
+# ------------------------------------------------------------------ Oclgrind
+
+# Kernels for matrix units hold PTX, which Oclgrind does not know: `test_sanitizers` and
+# `test_wgmma` run them with the instructions emulated.
+EVERY = [
+    *PRODUCTS,
+    # L4 is L3 on a device without matrix units. Of the parts of a tensor the second starts at a
+    # column that is no multiple of 4.
+    *(f"transform/{level}/{k}"
+      for level, k in (("L1", 3), ("L2", 5), ("L3", 6), ("L5", 6), ("L5", 5), ("L6", 2),
+                       ("parts", 12))),
+]  # fmt: skip
+#: Runs of several products: starting Python there takes longer than a product does.
+RUNS = 6
+
+
+@pytest.mark.one_in(6)
+@pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
+@pytest.mark.parametrize("run", range(RUNS))
+def test_kernels_are_clean(tmp_path, run):
+    products = EVERY[run::RUNS]
+    log = tmp_path / "oclgrind.log"
+    # Unoptimised, because it knows no `freeze`, which the optimiser makes.
+    plainly = ["--build-options", "-cl-opt-disable"]
+    checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
+    script = [sys.executable, "-m", "tests.support.memory_cases", str(log), *products]
+    ended = subprocess.run(
+        ["oclgrind", *plainly, *checks, *script],
+        env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    # Oclgrind exits with 0 whatever it finds: the log is the verdict.
+    assert log.exists(), f"no log was written\n{ended.stderr[-4000:]}"
+    said = [line.split("\t") for line in ended.stdout.splitlines() if "\t" in line]
+    assert said, ended.stderr[-4000:]
+    found = faults_of_each(said, log.read_bytes())
+    assert not found, "".join(f"{product}:{text[:4000]}\n" for product, text in found.items())
+    assert ended.returncode == 0, f"at {said[-1][0]}:\n{ended.stderr[-4000:]}"
+    assert [product for product, _ in said] == [*products, "right"], ended.stdout
+
+
+def faults_of_each(said, log):
+    """What the log holds from where one product starts to where the next does: their names, and the
+    log's size in bytes when each was started.
+    """
+    starts = [int(size) for _, size in said] + [len(log)]
+    found = {
+        product: "".join(faults(log[start:end].decode()))
+        for (product, _), start, end in zip(said, starts, starts[1:], strict=False)
+    }
+    return {product: text for product, text in found.items() if text}
+
+
+STORE = "sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];"
+LOAD = "accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];"
+ARRIVE, RESET = (
+    "arrived = atomic_inc(counter) + 1;", "*counter = 0;  // ready for the next launch"
+)  # fmt: skip
+#: What Oclgrind takes for races between work-groups, since it knows no order between them,
+#: though a counter of arrivals decides: a reader of partial sums comes after their writer, and
+#: only the last to arrive sets the counter back.
+DECIDED = (
+    ("Read-write", {STORE, LOAD}),
+    ("Read-write", {ARRIVE, RESET}),
+    ("Write-write", {ARRIVE, RESET}),
+)
+
+
+def faults(report):
+    """What Oclgrind reports, without the races that atomics decide."""
+    return [
+        fault for fault in re.split(r"\n(?=\S)", report) if fault.strip() and not decided(fault)
+    ]
+
+
+def decided(fault):
+    """Whether a counter decides in which order two work-groups do what is reported."""
+    kind, is_race, _ = fault.strip().partition(" data race at global memory")
+    statements = set(re.findall(r"of input\.cl:\s*\n\s*(.+)", fault))
+    groups = set(re.findall(r"Group\((.*?)\)", fault))
+    return bool(is_race) and (kind, statements) in DECIDED and len(groups) == 2
+
+
+READ = "\nInvalid read of size 4\n\tAt line 3 of input.cl:\n\t  "
+RACE = (
+    "\nRead-write data race at {memory} memory address 0x1\n\tKernel: xgemm\n\n"
+    "\tFirst entity:  Global(0,0,0) Local(0,0,0) Group(0,0,0)\n"
+    "\tAt line 9 (column 1) of input.cl:\n\t  {first}\n"
+    "\tSecond entity: Global(8,0,0) Local(0,0,0) Group({group},0,0)\n"
+    "\tAt line 5 (column 1) of input.cl:\n\t  {second}\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 0),
+        ({"group": 0}, 1),  # of one work-group
+        ({"first": STORE}, 1),  # two writers
+        ({"second": "x = 1;"}, 1),
+        ({"memory": "local"}, 1),
+    ],
+)
+def test_only_the_join_of_partial_sums_may_look_like_a_race(changes, count):
+    sides = {"memory": "global", "first": LOAD, "group": 1, "second": STORE}
+    assert len(faults(RACE.format(**sides | changes))) == count
+    assert len(faults(READ + LOAD)) == 1
+    assert faults("") == []
+
+
+def test_a_fault_is_told_of_the_product_that_made_it():
+    fault = f"{READ}x = a[i];\n".encode()
+    said = [["one", "0"], ["two", "0"], ["three", str(len(fault))]]
+    assert list(faults_of_each(said, fault)) == ["two"]
+    assert list(faults_of_each(said, fault + fault)) == ["two", "three"]
+    assert faults_of_each(said[:1], b"") == {}
+
+
+# ------------------------------------------------------------------ sanitizers
+
+ON_CPU, ON_GPU, ON_NVIDIA = (
+    replace(typical_traits(name), compute_units=2) for name in ("x86-64-v2", "gfx1012", "sm_90")
+)
+
+
+@pytest.fixture
+def bare_queue(cpu_only, context, monkeypatch):
+    """A queue whose buffers have nothing around them, and are NaN where nobody wrote."""
+    if missing := sanitizers.missing():
+        pytest.skip(missing)
+    monkeypatch.setattr(buffers, "GUARD", 0)
+    monkeypatch.setattr(cl, "Buffer", PoisonedBuffer)
+    return cl.CommandQueue(context)
+
+
+@contextmanager
+def sanitized(config=None):
+    """Let a device pass for one that a family is for, and run its kernels on the host."""
+    special = ("ASYNC", "SHUFFLE", "SUBGROUPS", "SUBGROUPS_M", "STREAMB")
+    traits = ON_NVIDIA if any(getattr(config, name, 0) for name in special) else ON_GPU
+    if config is not None and config.family in ("cpu", "small_cpu"):
+        traits = ON_CPU
+    with (
+        changed_kernels(in_host_code),
+        imagined_traits(**asdict(traits)),
+        patch("pyclgemm.api.prepare.check_supported"),  # bfloat16 without units, too
+        kernels_on_the_host(sanitizers.run_sanitized),
+    ):
+        yield
+
+
+def in_host_code(source, problem, config, traits):
+    """The kernel without instructions of a GPU."""
+    if "mma.sync" in source.text:
+        return without_units(source, required_unit(problem.precision, traits))
+    if "shuffle(" in source.text:
+        return through_local_memory(source)
+    return replace(source, text=in_plain_c(source.text))
+
+
+SANITIZED = [
+    # Every parameter of the families of which there are tables.
+    *(f"{family}/{name}/odd" for family in ("indirect", "direct", "gemv", "cpu")
+      for name in memory_cases.CONFIGS[family]),
+    *(one for one in PRODUCTS if not one.endswith("/odd")),
+    "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/float64", "direct/plain/complex128",
+    # Matrix units, emulated; operands packed, whole and in split terms.
+    *(f"matrix/plain/{case}" for case in ("float16", "float64", "three products", "six products")),
+    "matrix/slabs divided/float16", "gemv_unit/plain/float16", "gemv_unit/streamed/float16",
+]  # fmt: skip
+
+
+@pytest.mark.one_in(6)
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("product", SANITIZED)
+def test_products_under_sanitizers(bare_queue, product):
+    family, name, case = product.split("/")
+    config = memory_cases.CONFIGS[family][name]
+    with sanitized(config):
+        memory_cases.multiply(bare_queue, family, config, case)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("level", "k"),
+    [("L1", 5), ("L2", 5), ("L3", 6), ("L5", 5), ("L5", 8), ("parts", 12), ("parts", 20)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.first_runtime
+def test_transforms_under_sanitizers(bare_queue, level, k, dtype):
+    """L4 has the units of `test_transform`; L6 is a product, with a kernel before it."""
+    with sanitized():
+        memory_cases.transform(bare_queue, level, k, dtype)
+
+
+#: A vector that is stored behind where it should, one that starts an element too early, and a slab
+#: of A with room for one element less.
+BEYOND = ("out += out_offset;", "out += out_offset + 4;")
+MISALIGNED = ("a_offset;", "a_offset;\n    *(__global float2 *)(out + 1) = (float2)(0);")
+SHORT = ("a_local[", "a_local[-1 + ")
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize(
+    ("config", "fault", "said"),
+    [
+        *((config, BEYOND, "heap-buffer-overflow") for config in (CPU, DIRECT, INDIRECT)),
+        *((config, MISALIGNED, "misaligned address") for config in (CPU, DIRECT, INDIRECT)),
+        (INDIRECT, SHORT, "global-buffer-overflow"),
+    ],
+)
+def test_sanitizers_find_faults(bare_queue, config, fault, said):
+    def broken(source, *_):
+        head, kernel, body = source.text.partition("__kernel")
+        changed = replace(source, text=head + kernel + body.replace(*fault))
+        assert changed != source
+        return changed
+
+    with (
+        sanitized(config),
+        changed_kernels(broken),
+        pytest.raises(sanitizers.Fault, match=said),
+    ):
+        checks.check_gemm(bare_queue, (8, 8, 8), config=config, **memory_cases.LIES)
+
+
+# ------------------------------------------------------------------ guarded memory
+
+
+@pytest.fixture
+def guarded(context):
+    """A guarded queue, without workspaces: a product makes its own."""
+    queue = cl.CommandQueue(context)
+    with guarded_allocations(queue):
+        yield queue
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.any_runtime
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products_in_guarded_memory(guarded, product):
+    family, name, case = product.split("/")
+    memory_cases.multiply(guarded, family, memory_cases.CONFIGS[family][name], case)
+
+
+@pytest.mark.parametrize("sizes", [(37, 35, 19), (1, 1, 1), (32, 32, 32), (13, 15, 70)])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "complex64", "float16", "bfloat16", "float64", "int8"]
+)
+@pytest.mark.any_runtime
+def test_types_by_what_is_chosen(guarded, dtype, sizes):
+    try:
+        for pack in (False, True):
+            check_gemm(guarded, sizes, dtype, pack=pack)
+        check_batch(guarded, 4, sizes, dtype)
+    except pyclgemm.UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+def test_plans_layers_and_matmul(guarded, rng):
+    x, weight, bias = draw(rng, (5, 37), (37, 19), (19,))
+    there = upload(guarded, x, weight)
+    assert_gemm(pyclgemm.plan(guarded, *there)(*there), x, weight)
+    layer = pyclgemm.DenseLayer(guarded, weight, bias, "relu")
+    assert_gemm(layer(there[0]), x, weight, bias=bias, activation="relu")
+    assert_gemm(pyclgemm.matmul(x, weight, queue=guarded), x, weight)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_transforms_in_guarded_memory(guarded, level):
+    check_transform(guarded, 3, 4, "float32", level)
+
+
+def test_a_byte_behind_a_buffer_is_seen(queue):
+    with (
+        pytest.raises(AssertionError, match="byte 3 behind a buffer of 64 bytes"),
+        guarded_allocations(queue),
+    ):
+        array = cl_array.empty(queue, (16,), np.float32)
+        assert np.isnan(array.get()).all()
+        cl.enqueue_fill_buffer(queue, array.base_data, np.uint8(0), 67, 1)
