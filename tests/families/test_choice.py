@@ -127,16 +127,13 @@ def test_what_a_family_does_not_compute(config, dtype, precision, traits, messag
         assert "gemv_unit" not in families_for([problem], traits)
 
 
-def test_units_that_take_no_complex_elements_say_so():
+def test_units_that_take_no_complex_elements_say_so(queue):
     problem = CUBE.problem("complex128")
     assert "of complex elements" in describe_unit(problem, DIRECT, GFX90A)
     assert refusal(MATRIX, problem, H100) == ""
     (broken,) = violations(replace(MATRIX, UNALIGNED=1), "complex128", H100)
     assert "UNALIGNED" in broken
     assert not violations(WGMMA, "float16", H100)
-
-
-def test_gemm_refuses_what_units_do_not_multiply(queue):
     a = np.ones((4, 4), np.complex64)
     with pytest.raises(UnsupportedError, match="complex64 and precision is .*, which is for real"):
         gemm(queue, a, a, precision="TF32_TF32_F32")

@@ -20,7 +20,7 @@ from tests.support.arrays import draw_with_infinities
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
 from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
-from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS
+from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.configs import SPLIT_PRECISIONS as SPLIT
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
@@ -299,15 +299,14 @@ def test_units_of_amd(emulated, architecture, kind, sizes, changes, options):
         *(("sm_90", precision, 40, CONFIG) for precision in FLOAT32),
         ("sm_90", "TF32_TF32_F32_X3", 70, replace(SLICED, SLICES=2, STAGES=3)),
         ("sm_90", "TF32_TF32_F32_X3", 170, SHARED),
-        *(
-            (name, f"BF16_BF16_F32_X{terms}", 40, config_for(name))
-            for name in AMD
-            for terms in "39"
-        ),
+        *((name, f"BF16_BF16_F32_X{terms}", 40, config_for(name))
+          for name in AMD for terms in "39"),
+        *(("sm_90a", precision, 48, replace(WGMMA, PROMOTE=1)) for precision in FLOAT32),
     ],
-)
+)  # fmt: skip
 def test_infinities_and_nan(request, queue, rng, architecture, precision, k, config):
-    request.getfixturevalue("emulated" if architecture in AMD else "units")
+    emulation = {"sm_90": "units", "sm_90a": "warpgroups"}.get(architecture, "emulated")
+    request.getfixturevalue(emulation)
     a, b = draw_with_infinities(rng, 33, k, 37)
     a[4, 2] = np.uint32(0x7F800001).view(np.float32)  # a NaN by bits that no part keeps
     assert_close(product(queue, a, b, precision, config), expected_gemm(a, b, precision=precision))

@@ -15,7 +15,7 @@ from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.arrays import draw_with_infinities, upload
+from tests.support import buffers
 from tests.support.buffers import (
     ALIGNED,
     COLUMN,
@@ -141,6 +141,13 @@ PRODUCTS = [
     *(((7, 21, k), config, {"alpha": alpha, "beta": -2.0, "c": ROW_ALIGNED})
       for config in (CONFIG, SHARED) for alpha, k in ((0.0, 19), (0.5, 0))),
     ((70, 72, 40), CONFIG, RELU | {"dtype": "int8", "c": ROW, "alpha": 3, "beta": -2}),
+    # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
+    # slab for each tile.
+    *(((64, 128, depth), SHARED, {"units": 12, "c": ROW, "beta": 2.0, "bias": True})
+      for depth in (64, 1000)),
+    *((sizes, replace(config, FILL=1),
+       {"units": units, "dtype": "float32", "precision": "BF16_BF16_F32_X3"})
+      for config, units, sizes in ((CONFIG, 2, (100, 72, 150)), (LANES, 12, (64, 128, 300)))),
     # Batches: more products than maps, a slab each; slabs divided; packed; in split terms.
     *((sizes, replace(config, TMA=tma), ROWS | {"c": ROW, "beta": 0.5, "batch": 3} | options
        | ({"batch": 9} if tma and sizes == (70, 64, 60) else {}))
@@ -158,49 +165,23 @@ PRODUCTS = [
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("sizes", "config", "options"), PRODUCTS)
-def test_products(warpgroups, queue, sizes, config, options):
+def test_products(queue, sizes, config, options):
     given = {"dtype": "float16", "out": ROW_ALIGNED} | options
-    check_gemm(queue, sizes, config=config, **given)
-
-
-@pytest.mark.parametrize(
-    ("units", "sizes", "config", "options"),
-    [
-        # 2 tiles among 10 groups and more, in two steps of joining for the deeper one; k = 64 has a
-        # slab for each tile.
-        *((12, (64, 128, depth), SHARED, {"c": ROW, "beta": 2.0, "bias": True})
-          for depth in (64, 1000)),
-        *((units, sizes, replace(config, FILL=1),
-           {"dtype": "float32", "precision": "BF16_BF16_F32_X3"})
-          for config, units, sizes in ((CONFIG, 2, (100, 72, 150)), (LANES, 12, (64, 128, 300)))),
-    ],
-)  # fmt: skip
-def test_few_tiles_are_shared(queue, units, sizes, config, options):
-    with warpgroups_of(queue, compute_units=units):
-        for _ in range(2):  # counters are left as they were found
-            given = {"dtype": "float16", "out": ROW_ALIGNED} | options
+    with warpgroups_of(queue, compute_units=given.pop("units", 2)):
+        for _ in range(2 if config.FILL else 1):  # counters are left as they were found
             check_gemm(queue, sizes, config=config, **given)
+
+
+BARE = Layout(gap=0)
 
 
 @pytest.mark.parametrize("trans_b", ["N", "T"])
 @pytest.mark.parametrize("trans_a", ["N", "T"])
-def test_lanes_read_nothing_outside(warpgroups, queue, rng, trans_a, trans_b):
+def test_lanes_read_nothing_outside(warpgroups, queue, monkeypatch, trans_a, trans_b):
     # Nothing lies around these arrays: the emulation knows where they begin and end.
-    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((72, 104), (104, 72)))
-    left, right = (
-        cl_array.to_device(queue, np.ascontiguousarray(x.T if trans == "T" else x))
-        for x, trans in ((a, trans_a), (b, trans_b))
-    )
-    result = pyclgemm.gemm(queue, left, right, trans_a=trans_a, trans_b=trans_b, config=LANES)
-    assert_close(result.get(), expected_gemm(a, b))
-
-
-@pytest.mark.parametrize("precision", WGMMA_PRECISIONS["float32"])
-def test_infinities_and_nan_stay_what_they_are(warpgroups, queue, rng, precision):
-    a, b = draw_with_infinities(rng, 64, 48, 64)
-    config = replace(CONFIG, PROMOTE=1)
-    result = pyclgemm.gemm(queue, *upload(queue, a, b), precision=precision, config=config)
-    assert_close(result.get(), expected_gemm(a, b, precision=precision))
+    monkeypatch.setattr(buffers, "GUARD", 0)
+    options = {"trans_a": trans_a, "trans_b": trans_b, "config": LANES}
+    check_gemm(queue, (72, 72, 104), "float16", a=BARE, b=BARE, **options)
 
 
 @pytest.mark.parametrize("out", [ROW_ALIGNED, ROW], ids=["collected", "direct"])
