@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from contextlib import ExitStack
 from typing import NamedTuple
 from zlib import crc32
@@ -320,6 +321,28 @@ def out_of_order_queue(context, device):
     if not device.queue_properties & mode:
         pytest.skip(f"{device.name.strip()} has no out-of-order queues")
     return cl.CommandQueue(context, properties=mode)
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """A function that mounts a disk in memory on a new folder, or mounts it again.
+
+    Its options are such as "size=64k" or "remount,ro"; it skips the test where it fails.
+    """
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("the system has no mount command, or does not permit mounting")
+        return folder
+
+    yield mount
+    while folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture

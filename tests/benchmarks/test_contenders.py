@@ -10,14 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 
 from benchmarks.contenders import clblast, contenders, cublas, factories, torch_arithmetic
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    LAYER,
-    NUMPY,
-    PLAN,
-    NumpyContender,
-    plan_contender,
-)
+from benchmarks.contenders.contenders import CLBLAST, NUMPY, PLAN, NumpyContender, plan_contender
 from benchmarks.contenders.cublas import CublasContender, CublasStreamContender
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
@@ -379,11 +372,13 @@ def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(make_session, s
 
 
 def test_dense_contenders_take_part_in_dense_cases_only(make_session):
-    session = make_session({name: Mock(side_effect=KeyError(name)) for name in (PLAN, LAYER)})
+    session = make_session(
+        {name: Mock(side_effect=KeyError(name)) for name in (PLAN, contenders.LAYER)}
+    )
     measure(session, Case(4, 4, 4))
     assert len(session.failures) == 1 and PLAN in session.failures[0]
     measure(session, Case(4, 4, 4, dense=True))
-    assert len(session.failures) == 3 and LAYER in session.failures[2]
+    assert len(session.failures) == 3 and contenders.LAYER in session.failures[2]
 
 
 @pytest.mark.parametrize("waits", [False, True])

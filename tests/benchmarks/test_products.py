@@ -160,14 +160,12 @@ def test_a_batch_is_multiplied_by_those_that_take_one(queue, monkeypatch):
         assert call_once(contender, made).ratio < 1
 
 
-def test_the_result_is_poisoned_before_a_check(queue):
+def test_sets_of_operands_and_a_result_that_is_poisoned_before_a_check(queue):
     made = make_float32(queue, Case(4, 3, 2, padding=1))
     assert call_once(plan_contender(made), made).held
     made.poison()
     assert np.isnan(made.result()).all()
     assert made.result().shape == (4, 3)
-
-
-def test_sets_are_as_many_as_asked_for_or_more_than_caches_hold(queue):
+    # Sets are as many as asked for, or more than caches hold.
     counts = [len(make_float32(queue, Case(64, 64, 64), sets=sets).sets) for sets in (1, 2, None)]
     assert counts == [1, 2, 64]

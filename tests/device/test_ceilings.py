@@ -72,6 +72,10 @@ def test_twice_the_compute_units_do_twice_as_much(traits):
     one = figures(typical_ceilings(traits))
     two = figures(typical_ceilings(replace(traits, compute_units=2 * traits.compute_units)))
     assert two == pytest.approx({name: 2 * value for name, value in one.items()})
+    # Units, clock and multiply-adds; a device without double has no ceiling of it.
+    h100 = typical_ceilings(replace(typical_traits("sm_90"), float64=False)).arithmetic
+    assert h100["float32"] == pytest.approx(132 * 1.6 * 128 * 2)
+    assert "float64" not in h100
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu", "accelerator"])
@@ -88,12 +92,6 @@ def test_a_device_that_nobody_knows_has_sane_ceilings(kind, vendor, architecture
     assert (ceilings.cache is None) == (ceilings.local_memory is None) == (kind == "cpu")
     assert 1e-6 <= ceilings.launch_seconds <= 1e-4
     assert ceilings.date == ""
-
-
-def test_an_estimate_is_of_units_clock_and_multiply_adds():
-    found = typical_ceilings(typical_traits("sm_90")).arithmetic["float32"]
-    assert found == pytest.approx(132 * 1.6 * 128 * 2)
-    assert "float64" not in typical_ceilings(gpu(float64=False)).arithmetic
 
 
 @pytest.mark.parametrize("architecture", ["sm_70", "sm_80", "sm_90", "gfx908", "gfx942", "gfx1100"])

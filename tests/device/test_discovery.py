@@ -16,7 +16,6 @@ import pyopencl.array as cl_array
 import pytest
 
 from pyclgemm.device import discovery, probe
-from pyclgemm.device import discovery as runtimes
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import (
     DeviceTraits,
@@ -32,16 +31,16 @@ from pyclgemm.device.traits import (
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from tests.support.system import tree_first
 
-find_library = runtimes.installed_intel_library
+find_library = discovery.installed_intel_library
 
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
     """A library as the wheel would have it, on Linux."""
-    library = tmp_path / "lib" / runtimes.INTEL_LIBRARY
+    library = tmp_path / "lib" / discovery.INTEL_LIBRARY
     library.parent.mkdir()
     library.touch()
-    monkeypatch.setattr(runtimes, "installed_intel_library", lambda: library)
+    monkeypatch.setattr(discovery, "installed_intel_library", lambda: library)
     monkeypatch.setattr(sys, "platform", "linux")
     return library
 
@@ -57,13 +56,13 @@ def registry(tmp_path):
 @pytest.fixture
 def first_call(wheel, registry, monkeypatch):
     """The first call of the loader, after which `register_runtimes` is as if it was not called."""
-    for name in runtimes.LOADER_VARIABLES:
+    for name in discovery.LOADER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(runtimes, "system_registries", lambda: [registry])
-    monkeypatch.setattr(runtimes.cl, "get_platforms", found := Mock())
-    runtimes.register_runtimes.cache_clear()
+    monkeypatch.setattr(discovery, "system_registries", lambda: [registry])
+    monkeypatch.setattr(discovery.cl, "get_platforms", found := Mock())
+    discovery.register_runtimes.cache_clear()
     yield found
-    runtimes.register_runtimes.cache_clear()
+    discovery.register_runtimes.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -71,9 +70,9 @@ def first_call(wheel, registry, monkeypatch):
     [
         ({}, None, True),
         ({"OCL_ICD_VENDORS": ""}, None, True),  # an empty variable is no choice
-        *(({name: "/somewhere"}, None, False) for name in runtimes.LOADER_VARIABLES),
+        *(({name: "/somewhere"}, None, False) for name in discovery.LOADER_VARIABLES),
         ({}, "{wheel}", False),  # the system registers it
-        ({}, f"/gone/{runtimes.INTEL_LIBRARY}", True),
+        ({}, f"/gone/{discovery.INTEL_LIBRARY}", True),
     ],
 )
 def test_the_library_is_shown_where_the_loader_misses_it(
@@ -81,22 +80,22 @@ def test_the_library_is_shown_where_the_loader_misses_it(
 ):
     if entry is not None:
         (registry / "intel.icd").write_text(entry.format(wheel=wheel) + "\n")
-    assert runtimes.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
+    assert discovery.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
 
 
 def test_nothing_to_do_off_linux_and_without_the_wheel(wheel, registry, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "platform", "win32")
-        assert runtimes.runtime_to_register({}, [registry]) is None
+        assert discovery.runtime_to_register({}, [registry]) is None
     missing = Mock(side_effect=PackageNotFoundError)
     monkeypatch.setattr("importlib.metadata.files", missing)
     assert find_library() is None
-    monkeypatch.setattr(runtimes, "installed_intel_library", find_library)
-    assert runtimes.runtime_to_register({}, [registry]) is None
+    monkeypatch.setattr(discovery, "installed_intel_library", find_library)
+    assert discovery.runtime_to_register({}, [registry]) is None
 
 
 def test_first_call_sees_the_systems_entries_and_the_wheels(first_call, wheel, registry):
-    (registry / "intel.icd").write_text(f"/gone/{runtimes.INTEL_LIBRARY}\n")
+    (registry / "intel.icd").write_text(f"/gone/{discovery.INTEL_LIBRARY}\n")
     seen = {}
 
     def look():
@@ -104,7 +103,7 @@ def test_first_call_sees_the_systems_entries_and_the_wheels(first_call, wheel, r
             seen[entry.name] = entry.read_text().strip()
 
     first_call.side_effect = look
-    assert runtimes.register_runtimes() == wheel
+    assert discovery.register_runtimes() == wheel
     assert seen == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
     assert "OCL_ICD_VENDORS" not in os.environ
 
@@ -117,16 +116,16 @@ def test_it_works_once_and_never_raises(first_call):
         raise RuntimeError("no platform")
 
     first_call.side_effect = fail
-    assert [runtimes.register_runtimes() for _ in range(2)] == [None, None]
+    assert [discovery.register_runtimes() for _ in range(2)] == [None, None]
     (folder,) = folders
     assert not folder.exists()
     assert "OCL_ICD_VENDORS" not in os.environ
 
 
 def test_the_real_wheel_is_visible_after_import(tmp_path):
-    if runtimes.installed_intel_library() is None:
+    if discovery.installed_intel_library() is None:
         pytest.skip("intel-opencl-rt is not installed")
-    environment = {k: v for k, v in os.environ.items() if k not in runtimes.LOADER_VARIABLES}
+    environment = {k: v for k, v in os.environ.items() if k not in discovery.LOADER_VARIABLES}
     script = (
         "import os, pyclgemm, pyopencl\n"
         "assert 'OCL_ICD_VENDORS' not in os.environ\n"
@@ -226,13 +225,8 @@ def test_preference_puts_gpus_first_and_imitations_last():
     software = stand_in("llvmpipe", KINDS.GPU, units=256)
     ranked = sorted([software, cpu, gpu, accelerator], key=discovery.preference, reverse=True)
     assert ranked == [gpu, accelerator, cpu, software]
-
-
-@pytest.mark.parametrize(
-    "more", [{"units": 8}, {"width": 16}, {"extensions": "cl_khr_fp64 cl_khr_fp16"}]
-)
-def test_preference_among_devices_of_a_kind(more):
-    assert discovery.preference(stand_in(**more)) > discovery.preference(stand_in())
+    for more in ({"units": 8}, {"width": 16}, {"extensions": "cl_khr_fp64 cl_khr_fp16"}):
+        assert discovery.preference(stand_in(**more)) > discovery.preference(stand_in())
 
 
 @pytest.fixture
@@ -383,7 +377,4 @@ def test_a_device_that_fails_its_probe_is_refused(device, compiles_as, text, tak
     compiles_as(text, taken_for)
     with pytest.raises(UnsupportedError, match=message):
         probe.probe_device(device)
-
-
-def test_summary_of_an_error_without_text():
-    assert probe.summary(RuntimeError()) == "RuntimeError"
+    assert probe.summary(RuntimeError()) == "RuntimeError"  # which has no text

@@ -32,33 +32,10 @@ DIRECT = XgemmDirectConfig(
 IN_PLACE = replace(MATRIX, KWG=32, UNALIGNED=1)
 CUBE = GemmShape(64, 64, 64)
 
-# ------------------------------------------------------------------ what is chosen
-
-LARGE, MEDIUM, SMALL = (GemmShape(size, size, size) for size in (4096, 1024, 8))
 UNITS = ("matrix", "wgmma")
 AMD = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
 
-
-@pytest.mark.parametrize(
-    ("architectures", "dtypes", "shape", "paths"),
-    [
-        (("sm_80", "sm_90", "gfx1100", "gfx942"), UNIT_DTYPES, LARGE, UNITS),
-        # Elements at odd places, which units read after they were packed.
-        (("sm_80", "sm_90", "gfx1100", "gfx942"), UNIT_DTYPES, GemmShape(3, 5, 7, "TN"),
-         ("direct", "gemv")),
-        (("sm_80", "sm_90", "gfx1100", "gfx942"), UNIT_DTYPES, GemmShape(8, 8, 8, batch=20_000),
-         ("small",)),
-        # float32 stays what it is.
-        (AMD, ("float16",), MEDIUM, ("matrix",)),
-        (AMD, ("float16",), SMALL, ("direct", "gemv")),
-        (AMD, ("float32",), MEDIUM, ("direct", "indirect")),
-    ],
-)  # fmt: skip
-def test_units_are_chosen_where_their_fragments_fill(architectures, dtypes, shape, paths):
-    for architecture in architectures:
-        for dtype in dtypes:
-            choice = select(shape.problem(dtype), typical_traits(architecture), load_database())
-            assert choice.path in paths
+# ------------------------------------------------------------------ what is chosen
 
 
 @pytest.mark.parametrize("precision", ["BF16_BF16_F32", "TF32_TF32_F32", "BF16_BF16_F32_X9"])

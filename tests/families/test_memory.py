@@ -23,17 +23,16 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.mra.choice import LEVELS
 from tests.support import buffers, checks, memory_cases
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import check_batch, check_gemm, check_transform
+from tests.support.checks import check_batch, check_gemm
 from tests.support.configs import CPU, DIRECT, INDIRECT
 from tests.support.emulation import sanitizers
 from tests.support.emulation.host import kernels_on_the_host
 from tests.support.emulation.matrix import without_units
 from tests.support.emulation.ptx import in_plain_c, through_local_memory
 from tests.support.families import changed_kernels, imagined_traits
-from tests.support.memory_cases import PRODUCTS
+from tests.support.memory_cases import CONFIGS, PRODUCTS, TRANSFORMS, multiply, transform
 from tests.support.poisoned import PoisonedBuffer, guarded_allocations
 from tests.support.system import tree_first
 
@@ -41,14 +40,7 @@ from tests.support.system import tree_first
 
 # Kernels for matrix units hold PTX, which Oclgrind does not know: `test_sanitizers` and
 # `test_wgmma` run them with the instructions emulated.
-EVERY = [
-    *PRODUCTS,
-    # L4 is L3 on a device without matrix units. Of the parts of a tensor the second starts at a
-    # column that is no multiple of 4.
-    *(f"transform/{level}/{k}"
-      for level, k in (("L1", 3), ("L2", 5), ("L3", 6), ("L5", 6), ("L5", 5), ("L6", 2),
-                       ("parts", 12))),
-]  # fmt: skip
+EVERY = [*PRODUCTS, *TRANSFORMS]
 #: Runs of several products: starting Python there takes longer than a product does.
 RUNS = 6
 
@@ -203,7 +195,7 @@ def in_host_code(source, problem, config, traits):
 SANITIZED = [
     # Every parameter of the families of which there are tables.
     *(f"{family}/{name}/odd" for family in ("indirect", "direct", "gemv", "cpu")
-      for name in memory_cases.CONFIGS[family]),
+      for name in CONFIGS[family]),
     *(one for one in PRODUCTS if not one.endswith("/odd")),
     "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/float64", "direct/plain/complex128",
     # Matrix units, emulated; operands packed, whole and in split terms.
@@ -217,9 +209,9 @@ SANITIZED = [
 @pytest.mark.parametrize("product", SANITIZED)
 def test_products_under_sanitizers(bare_queue, product):
     family, name, case = product.split("/")
-    config = memory_cases.CONFIGS[family][name]
+    config = CONFIGS[family][name]
     with sanitized(config):
-        memory_cases.multiply(bare_queue, family, config, case)
+        multiply(bare_queue, family, config, case)
 
 
 @pytest.mark.one_in(3)
@@ -232,7 +224,7 @@ def test_products_under_sanitizers(bare_queue, product):
 def test_transforms_under_sanitizers(bare_queue, level, k, dtype):
     """L4 has the units of `test_transform`; L6 is a product, with a kernel before it."""
     with sanitized():
-        memory_cases.transform(bare_queue, level, k, dtype)
+        transform(bare_queue, level, k, dtype)
 
 
 #: A vector that is stored behind where it should, one that starts an element too early, and a slab
@@ -279,10 +271,13 @@ def guarded(context):
 
 @pytest.mark.one_in(4)
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", EVERY)
 def test_products_in_guarded_memory(guarded, product):
     family, name, case = product.split("/")
-    memory_cases.multiply(guarded, family, memory_cases.CONFIGS[family][name], case)
+    if family == "transform":
+        transform(guarded, name, int(case))
+    else:
+        multiply(guarded, family, CONFIGS[family][name], case)
 
 
 @pytest.mark.parametrize("sizes", [(37, 35, 19), (1, 1, 1), (32, 32, 32), (13, 15, 70)])
@@ -306,11 +301,6 @@ def test_plans_layers_and_matmul(guarded, rng):
     layer = pyclgemm.DenseLayer(guarded, weight, bias, "relu")
     assert_gemm(layer(there[0]), x, weight, bias=bias, activation="relu")
     assert_gemm(pyclgemm.matmul(x, weight, queue=guarded), x, weight)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_transforms_in_guarded_memory(guarded, level):
-    check_transform(guarded, 3, 4, "float32", level)
 
 
 def test_a_byte_behind_a_buffer_is_seen(queue):

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclgemm
-from pyclgemm import CpuConfig, SmallConfig, SmallCpuConfig
+from pyclgemm import CpuConfig
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.precision import UNIT_DTYPES
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
+from tests.support import configs
 from tests.support.buffers import (
     COLUMN,
     COLUMN_ALIGNED,
@@ -30,17 +31,7 @@ from tests.support.buffers import (
     guarded_matrix,
 )
 from tests.support.checks import check_batch, check_gemm, spoil_workspace
-from tests.support.configs import (
-    BASES,
-    BASES_AND_MORE,
-    DIRECT_CONFIGS,
-    EVERY_CONFIG,
-    EVERY_FAMILY_AND_MORE,
-    GEMV_CONFIGS,
-    INDIRECT,
-    INDIRECT_CONFIGS,
-    TELLING_SIZES,
-)
+from tests.support.configs import BASES, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.facts import cpu
 from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm, random_array
 
@@ -61,7 +52,7 @@ def pad(columns, **changes):
 @pytest.mark.parametrize(
     "config",
     [
-        *EVERY_CONFIG,
+        *configs.EVERY_CONFIG,
         # Operands are packed with padding at the end of rows, which is NaN: a read of it shows.
         *(pad(columns) for columns in (10, 2, 40)),
         pad(10, SA=0, SB=0),
@@ -75,23 +66,8 @@ def pad(columns, **changes):
 )
 def test_every_configuration(able_queue, config):
     spoil_workspace(able_queue, config=config)
-    for sizes in TELLING_SIZES:
+    for sizes in configs.TELLING_SIZES:
         check_gemm(able_queue, sizes, config=config)
-
-
-ALIGNED_CONFIGS = BASES | {
-    "indirect: wide vectors": INDIRECT_CONFIGS["wide vectors"],
-    "direct: wide vectors": DIRECT_CONFIGS["wide vectors"],
-    "direct: past the registers": DIRECT_CONFIGS["all at once, past the registers"],
-    "gemv: wide vectors": GEMV_CONFIGS["wide vectors"],
-}
-
-
-@pytest.mark.parametrize("operands", [ROW_ALIGNED, COLUMN_ALIGNED], ids=["row", "column"])
-@pytest.mark.parametrize("config", ALIGNED_CONFIGS.values(), ids=ALIGNED_CONFIGS)
-def test_aligned_operands(queue, config, operands):
-    for sizes in TELLING_SIZES:
-        check_gemm(queue, sizes, config=config, a=operands, b=operands, out=ROW_ALIGNED)
 
 
 def check(queue, require, config, **options):
@@ -129,6 +105,17 @@ OPTIONS = {
     "whole epilogue in place": IN_PLACE,
     "the same by columns": IN_PLACE | {"out": COLUMN},
 }
+#: Whole tiles, and vectors that are cut at edges.
+OF_VECTORS = {
+    f"{lies.order}, {sizes}": {"sizes": sizes, "a": lies, "b": lies, "out": ROW_ALIGNED}
+    for lies in (ROW_ALIGNED, COLUMN_ALIGNED) for sizes in ((64, 64, 64), (33, 31, 9), (5, 130, 47))
+}  # fmt: skip
+WITH_VECTORS = BASES | {
+    "indirect: wide vectors": INDIRECT_CONFIGS["wide vectors"],
+    "direct: wide vectors": DIRECT_CONFIGS["wide vectors"],
+    "direct: past the registers": DIRECT_CONFIGS["all at once, past the registers"],
+    "gemv: wide vectors": configs.GEMV_CONFIGS["wide vectors"],
+}
 PAIR = {"sizes": (64, 32, 24)}
 CONJUGATED = {"dtype": "complex64", "trans_a": "C", "trans_b": "C"}
 #: Where rows of packed operands are padded.
@@ -159,7 +146,8 @@ CPU_HALVES = {f"b {b.order}": HALVES | {"sizes": ODD, "b": b} for b in (ROW, COL
 @pytest.mark.parametrize(
     ("config", "options"),
     rows(BASES, FOR_EACH_FAMILY | {"half arithmetic": HALVES})
-    + rows(BASES_AND_MORE, OPTIONS | TYPES)
+    + rows(configs.BASES_AND_MORE, OPTIONS | TYPES)
+    + rows(WITH_VECTORS, OF_VECTORS)
     + rows({"padded": PADDED}, PADDINGS | TYPES)
     + rows({"another cpu": CPU}, CPU_HALVES),
 )
@@ -169,7 +157,7 @@ def test_layouts_epilogues_and_types(queue, traits, require, config, options):
     check(queue, require, config, **options)
 
 
-@EVERY_FAMILY_AND_MORE
+@configs.EVERY_FAMILY_AND_MORE
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
 def test_any_size(queue, config, sizes, seed):
@@ -245,7 +233,7 @@ LEFT_OUT = [
     (0.5, None, 19), (0.5, -2.0, 19), (0.0, None, 19), (0.0, 0.0, 19), (0.0, -2.0, 19),
     (0.5, None, 0), (0.5, 0.0, 0), (0.5, -2.0, 0),
 ]  # fmt: skip
-SMALL, SMALL_CPU = SmallConfig(MWI=4, NWI=4, WGS=64), SmallCpuConfig(MR=3, NR=16, VW=8)
+SMALL, SMALL_CPU = (configs.BATCH_CONFIGS[name] for name in ("small", "small_cpu"))
 TURNED = {"a": COLUMN, "b": COLUMN, "out": COLUMN, "bias": True}
 STRIDES = {"a": STRIDED, "b": STRIDED, "out": STRIDED, "activation": "silu"}
 ALIGNED = {"a": ROW_ALIGNED, "b": ROW_ALIGNED, "out": ROW_ALIGNED, "bias": True}
@@ -302,7 +290,10 @@ FOR_NARROW = {
         NARROW | {"a": COLUMN_ALIGNED, "b": COLUMN, "out": COLUMN, "c": ROW, "activation": "relu"},
     "strided": NARROW | {"a": STRIDED, "b": ROW, "out": STRIDED, "c": STRIDED, "bias": True},
 }  # fmt: skip
-MOVING = {"shuffles": DIRECT_CONFIGS["shuffles"], "vectors": INDIRECT_CONFIGS["wide vectors"]}
+MOVING = {
+    "shuffles": DIRECT_CONFIGS["shuffles"],
+    "vectors": INDIRECT_CONFIGS["wide vectors"],
+}
 #: Layouts of packed operands: as units want them, and as other kernels do.
 PACKED = {
     f"packed, along k {along_k}": {
@@ -315,7 +306,7 @@ PACKED = {
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 @pytest.mark.parametrize(
     ("config", "options"),
-    rows(BASES_AND_MORE, FOR_NARROW)
+    rows(configs.BASES_AND_MORE, FOR_NARROW)
     + rows(MOVING, {"what moves": {"sizes": (64, 65, 40), "b": COLUMN}})
     + rows({name: BASES[name] for name in ("direct", "indirect")}, PACKED),
 )

@@ -242,7 +242,7 @@ def test_lanes_need_no_map(batch):
         assert ("cp.async.cg" in launch.source.text) != maps
 
 
-def test_words_of_a_map_that_a_driver_made():
+def test_words_of_a_map_that_a_driver_made_and_the_swizzle_of_half_the_width():
     # cuTensorMapEncodeTiled: float16, 4096 x 1024 elements, rows of 8192 bytes, boxes of 64 x 128,
     # 128-byte swizzle, promotion to 128 bytes of L2, zeros outside.
     made = [
@@ -254,9 +254,6 @@ def test_words_of_a_map_that_a_driver_made():
         0x7F0000000400, box.format_word | 8192 // 16 << 32, 0, 0,
         (4096 - 1) | (1024 - 1) << 32, 0, box.box_word, box.rows_word, *[0] * 8,
     ]  # fmt: skip
-
-
-def test_boxes_of_half_the_width_have_a_swizzle_of_their_own():
     # CU_TENSOR_MAP_SWIZZLE_64B is 2, as is `.swizzle_mode` 64B of PTX's `tensormap.replace`, which
     # ptxas turns into code that replaces the bits 0x6000 of the map's second word.
     wide, narrow = TensorMap(2, 64), TensorMap(2, 64, row_bytes=64)

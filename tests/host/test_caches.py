@@ -23,7 +23,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
 from pyclgemm.tuning.process import Logged, Outcome, TuningLog
-from tests.support.system import mounted_disk, tree_first
+from tests.support.system import tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 
@@ -65,13 +65,6 @@ def devices_here():
     return multiply(os.path.expanduser("~"))[0]
 
 
-@pytest.fixture
-def mounted(tmp_path):
-    """A function that mounts a small disk, and mounts it again with other options."""
-    with mounted_disk(tmp_path / "disk") as mount:
-        yield mount
-
-
 def assert_works_with_a_warning(home, *words):
     """Every device multiplies right, and one warning has these words."""
     names, [told] = multiply(home)
@@ -80,15 +73,15 @@ def assert_works_with_a_warning(home, *words):
 
 
 @linux
-def test_a_home_that_cannot_be_written_to(mounted):
-    assert_works_with_a_warning(mounted("ro,size=64k"), "Read-only file system", "/disk/")
+def test_a_home_that_cannot_be_written_to(mount):
+    assert_works_with_a_warning(mount("ro,size=64k"), "Read-only file system", "/disk/")
 
 
 @pytest.mark.one_in(3)
 @linux
 @pytest.mark.parametrize("free", [0, 4096, 20_000, 32_768, 49_152, 65_536])
-def test_a_home_that_is_full(mounted, free):
-    home = mounted("size=128k")
+def test_a_home_that_is_full(mount, free):
+    home = mount("size=128k")
     (home / "fill").write_bytes(bytes(131_072 - 4096 - free // 4096 * 4096))
     assert_works_with_a_warning(home, "No space left")
     assert not list(home.rglob("*.part"))

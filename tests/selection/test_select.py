@@ -13,7 +13,7 @@ from pyclgemm import CpuConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.registry import families_with, family_of, violations
-from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
@@ -136,8 +136,17 @@ def test_alternatives_are_in_the_order_of_their_times(architecture, text):
         ("sm_90", "float16", "8192x8192x8192", {"wgmma"}),
         ("sm_90", "float32", "16x16x16*20000", {"small"}),
         ("x86-64-v3", "float32", "8x8x8*20000", {"small_cpu"}),
+        *((name, dtype, text, families) for name in ("sm_80", "sm_90", "gfx1100", "gfx942")
+          for dtype in UNIT_DTYPES for text, families in (
+              ("4096x4096x4096", {"matrix", "wgmma"}),
+              # Elements at odd places, which units read after they were packed.
+              ("3x5x7:TN", {"direct", "gemv"}), ("8x8x8*20000", {"small"}))),
+        *((name, *row) for name in ("gfx1100", "gfx1200", "gfx90a", "gfx942") for row in (
+            ("float16", "1024x1024x1024", {"matrix"}), ("float16", "8x8x8", {"direct", "gemv"}),
+            # float32 stays what it is.
+            ("float32", "1024x1024x1024", {"direct", "indirect"}))),
     ],
-)
+)  # fmt: skip
 def test_the_family_that_is_made_for_a_product(architecture, dtype, text, families):
     choice = select(asked(text, dtype), typical_traits(architecture), load_database())
     assert choice.path in families

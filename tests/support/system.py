@@ -1,13 +1,10 @@
-"""Processes that tests start, disks that they fill, and what the command line prints."""
+"""Processes that tests start, and what the command line prints."""
 
 import io
 import os
-import subprocess
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -40,29 +37,6 @@ def wait_until(condition, what, seconds=60.0):
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
     return found
-
-
-@contextmanager
-def mounted_disk(folder):
-    """A function that mounts a disk in memory on a new folder, or mounts it again.
-
-    Its options are such as "size=64k" or "remount,ro"; it skips the test where it fails.
-    """
-    folder.mkdir()
-
-    def mount(options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-        try:
-            subprocess.run(command, capture_output=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("the system has no mount command, or does not permit mounting")
-        return folder
-
-    try:
-        yield mount
-    finally:
-        while folder.is_mount():
-            subprocess.run(["umount", str(folder)], check=True)
 
 
 def text_of(table, width=160):
