@@ -16,13 +16,7 @@ from pyclgemm import GemvConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, ConfigError, DatabaseError
 from pyclgemm.families import registry
-from pyclgemm.families.registry import (
-    FAMILIES,
-    as_config,
-    check_config,
-    config_from_dict,
-    violations,
-)
+from pyclgemm.families.registry import FAMILIES, as_config, config_from_dict, violations
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.families.tiled.constraints import local_bytes
 from pyclgemm.mra import fused
@@ -293,7 +287,7 @@ LARGE = replace(INDIRECT, SLICES=8, MDIMA=16, NDIMB=16, KWG=32)
 
 @BASES
 def test_the_base_configurations_are_valid(config):
-    check_config(config, "float32", SMALL_DEVICE)
+    registry.check_config(config, "float32", SMALL_DEVICE)
 
 
 @pytest.mark.parametrize(("config", "changes", "dtype", "words"), BROKEN)
@@ -302,7 +296,7 @@ def test_a_broken_constraint_is_stated_with_both_sides(config, changes, dtype, w
     sentence = re.compile(".*".join(map(re.escape, words)))
     (stated, *_) = [one for one in violations(broken, dtype, SMALL_DEVICE) if sentence.search(one)]
     with pytest.raises(ConfigError) as caught:
-        check_config(broken, dtype, SMALL_DEVICE)
+        registry.check_config(broken, dtype, SMALL_DEVICE)
     assert stated in str(caught.value)
     assert type(config).__name__ in str(caught.value)
 
@@ -312,6 +306,10 @@ WIDE_COPIES = "copies past the registers move vectors of 4, 8 or 16 bytes"
 NO_HINTS = "loads past the first-level cache need NVIDIA's compute capability 7.5: STREAMB is 1 on "
 NO_CAP = "a cap of registers needs NVIDIA's or AMD's compiler for GPUs: REGISTERS is 64 on a "
 FULL_FILE = "a work-group of capped registers must fit"
+NO_SHUFFLES = (
+    "passing fragments between work-items needs shuffles within a sub-group of LANES_M * LANES_N "
+    "work-items: {} * {}, the device has them in sub-groups of {}"
+)
 #: Configuration, element type, device, how the one constraint is stated that is broken, if any.
 ON_DEVICES = [
     *((ASYNC, "float32", gpu(architecture=name), "") for name in ("sm_80", "sm_120")),
@@ -338,6 +336,13 @@ ON_DEVICES = [
     *((config, "float32", replace(MISCOMPILING, **changes), "") for config in (INDIRECT, DIRECT)
       for changes in ({"driver": "3.1+debian"}, {"platform": "Another"})),
     *((config, "float32", MISCOMPILING, "") for config in (GEMV, CPU, SMALL_CPU)),
+    # Runs of work-items that exchange fragments are as long as a sub-group.
+    *((replace(INDIRECT, SHUFFLE=1, LANES_M=m, LANES_N=n), "float32",
+       None if sizes is None else gpu(sub_group_sizes=sizes), has and NO_SHUFFLES.format(m, n, has))
+      for m, n, sizes, has in (
+          (8, 4, (32,), ""), (4, 8, (32,), ""), (4, 4, (8, 16, 32), ""), (2, 8, (8, 16, 32), ""),
+          (4, 4, None, ""), (4, 4, (32,), "32"), (8, 8, (8, 16, 32), "8 or 16 or 32"),
+          (8, 4, (), "no size"))),
 ]  # fmt: skip
 
 
@@ -365,24 +370,6 @@ def test_every_constraint_of_a_family_is_shown_to_fire_somewhere(family):
     }
     rules = {constraint.rule for constraint in FAMILIES[family].constraints}
     assert rules <= fired
-
-
-@pytest.mark.parametrize(
-    ("lanes", "sizes", "valid"),
-    [
-        ((8, 4), (32,), True), ((4, 8), (32,), True), ((4, 4), (32,), False),
-        ((4, 4), (8, 16, 32), True), ((2, 8), (8, 16, 32), True), ((8, 8), (8, 16, 32), False),
-        ((8, 4), (), False),
-    ],
-)  # fmt: skip
-def test_shuffles_need_runs_as_long_as_a_sub_group(lanes, sizes, valid):
-    config = replace(INDIRECT, SHUFFLE=1, LANES_M=lanes[0], LANES_N=lanes[1])
-    stated = violations(config, "float32", gpu(sub_group_sizes=sizes))
-    assert len(stated) == (not valid)
-    for one in stated:
-        assert f": {lanes[0]} * {lanes[1]}, the device has them in sub-groups of" in one
-        assert one.endswith(" or ".join(map(str, sizes)) or "no size")
-    assert violations(config, "float32") == []
 
 
 def test_without_traits_the_limits_of_a_device_are_not_checked():

@@ -16,17 +16,16 @@ from pyclgemm.problem.precision import PRECISIONS, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
+from tests.support import configs
 from tests.support.arrays import draw_with_infinities
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
-from tests.support.configs import FLOAT32_PRECISIONS as FLOAT32
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
-from tests.support.configs import MATRIX as CONFIG
-from tests.support.configs import SPLIT_PRECISIONS as SPLIT
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import product_of
 from tests.support.reference import assert_close, expected_gemm
 
+CONFIG, FLOAT32, SPLIT = configs.MATRIX, configs.FLOAT32_PRECISIONS, configs.SPLIT_PRECISIONS
 H100, RDNA3 = typical_traits("sm_90"), typical_traits("gfx1100")
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
@@ -376,11 +375,11 @@ def test_results_are_stored_in_the_largest_vectors_that_rows_allow(options, stor
 def test_results_that_slabs_leave_no_room_for_are_stored_directly():
     problem = GemmShape(128, 128, 128).problem("float16")
     config = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2, STAGES=2)
-    text = family_of(config).source(problem, config, H100).text
+    crowded = replace(config, KWG=16, SUBGROUPS_M=8, SUBGROUPS_N=1)
+    text, direct = (family_of(one).source(problem, one, H100).text for one in (config, crowded))
     # The barriers of the emulation's last multiplication would hide that this one is missing.
     assert re.search(r"\n    barrier\(CLK_LOCAL_MEM_FENCE\);\n    __local \w+ \*collected", text)
-    crowded = replace(config, KWG=16, SUBGROUPS_M=8, SUBGROUPS_N=1)
-    assert "collected" not in family_of(crowded).source(problem, crowded, H100).text
+    assert "collected" not in direct
 
 
 @pytest.mark.parametrize("name", FLOAT32)

@@ -19,17 +19,8 @@ from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.precision import UNIT_DTYPES
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
-from tests.support import configs
-from tests.support.buffers import (
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    GuardedArray,
-    blank,
-    guarded_matrix,
-)
+from tests.support import buffers, configs
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
 from tests.support.checks import check_batch, check_gemm, spoil_workspace
 from tests.support.configs import BASES, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.facts import cpu
@@ -362,11 +353,11 @@ def test_activations_over_the_whole_range_and_beyond(queue, activation):
 def test_bias_is_read_at_its_stride_and_offset(queue, rng, stride, out):
     m, n, k = SIZES
     a, b = (
-        guarded_matrix(queue, random_array(rng, shape, "float32"), ROW)
+        buffers.guarded_matrix(queue, random_array(rng, shape, "float32"), ROW)
         for shape in ((m, k), (k, n))
     )
-    bias = GuardedArray(queue, random_array(rng, (n,), "float32"), (stride,), lead=71)
-    result = guarded_matrix(queue, blank((m, n), "float32"), out)
+    bias = buffers.GuardedArray(queue, random_array(rng, (n,), "float32"), (stride,), lead=71)
+    result = buffers.guarded_matrix(queue, buffers.blank((m, n), "float32"), out)
     epilogue = pyclgemm.Epilogue(bias=bias.array)
     pyclgemm.gemm(queue, a.array, b.array, out=result.array, epilogue=epilogue)
     assert_close(result.get(), expected_gemm(a.initial, b.initial, bias=bias.initial))

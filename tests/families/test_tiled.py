@@ -20,13 +20,7 @@ from pyclgemm.problem.problem import MatrixLayout
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
 from tests.support.configs import DIRECT, DIRECT_CONFIGS, GEMV, INDIRECT, INDIRECT_CONFIGS
-from tests.support.emulation.ptx import (
-    COPY,
-    END_OF_GROUP,
-    WAIT,
-    by_sub_group_shuffle,
-    emulated_shuffles,
-)
+from tests.support.emulation import ptx
 from tests.support.facts import gpu, problem, product_of
 
 pytestmark = pytest.mark.any_runtime
@@ -105,7 +99,7 @@ def test_copies_are_checked_unless_tiles_and_slabs_are_whole(trans_a, trans_b):
         *((of_packed, one, False) for one in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]),
     ]:
         text = source_of(config, sizes, trans_a=trans_a, trans_b=trans_b).text
-        checks = [copy["valid"] != copy["count"] for copy in COPY.finditer(text)]
+        checks = [copy["valid"] != copy["count"] for copy in ptx.COPY.finditer(text)]
         assert checks == [is_checked] * 2, sizes
 
 
@@ -113,14 +107,14 @@ def test_copies_are_checked_unless_tiles_and_slabs_are_whole(trans_a, trans_b):
 def test_copies_are_grouped_and_waited_for(config):
     """Which the emulation, whose copies are in place at once, cannot show."""
     text = source_of(config, (64, 64, 64)).text
-    assert {int(wait["pending"]) for wait in WAIT.finditer(text)} == {config.STAGES - 2}
+    assert {int(wait["pending"]) for wait in ptx.WAIT.finditer(text)} == {config.STAGES - 2}
     # One group for each slab that is sent ahead, and one in every turn of the loop.
-    assert text.count(END_OF_GROUP) == 2
+    assert text.count(ptx.END_OF_GROUP) == 2
     assert (f"stage < {config.STAGES - 1}; ++stage" in text) == (config.STAGES > 2)
     # A barrier follows each wait, before anybody reads what others copied.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line, following in itertools.pairwise(lines):
-        assert not WAIT.match(line) or following == "barrier(CLK_LOCAL_MEM_FENCE);"
+        assert not ptx.WAIT.match(line) or following == "barrier(CLK_LOCAL_MEM_FENCE);"
 
 
 # ------------------------------------------------------------------ shuffles
@@ -185,7 +179,7 @@ def test_nvidias_way_word_by_word(context, traits, require, dtype):
     precision = "F16_F16_F16" if dtype == "float16" else None
     require(dtype, precision)
     options = {"precision": precision, "trans_b": "C" if dtype.startswith("complex") else "N"}
-    with emulated_shuffles(by_sub_group_shuffle):
+    with ptx.emulated_shuffles(ptx.by_sub_group_shuffle):
         check_gemm(cl.CommandQueue(context), ODD, dtype, config=LARGE, **options)
 
 
@@ -204,7 +198,6 @@ def test_elsewhere_it_is_a_function_in_a_sub_group_of_a_size_that_is_asked_for(f
 
 # ------------------------------------------------------------------ caps of registers
 
-BOTH = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
 CAP, FENCED = "-cl-nv-maxrregcount=96", replace(DIRECT, FILL=2)
 
 
@@ -235,7 +228,7 @@ def test_a_cap_is_what_the_compiler_takes(config, traits, options):
     assert few.local_size == free.local_size
 
 
-@BOTH
+@pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=lambda config: config.family)
 def test_right_where_there_is_a_cap(queue, traits, config):
     if not traits.has_register_caps:
         pytest.skip("this device's compiler takes no cap")

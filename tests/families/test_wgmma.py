@@ -16,17 +16,7 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import buffers
-from tests.support.buffers import (
-    ALIGNED,
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    Layout,
-    blank,
-    guarded_matrix,
-)
+from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
 from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
 from tests.support.emulation.wgmma import warpgroups_of
@@ -192,7 +182,7 @@ def test_activations_over_the_whole_range(warpgroups, queue, activation, out):
     )
     x = x[: 304 if out is ROW_ALIGNED else 303].astype(np.float16)
     device = [cl_array.to_device(queue, one) for one in (np.ones((1, 1), x.dtype), x[np.newaxis])]
-    result = guarded_matrix(queue, blank((1, x.size), "float16"), out)
+    result = buffers.guarded_matrix(queue, buffers.blank((1, x.size), "float16"), out)
     epilogue = pyclgemm.Epilogue(activation=activation)
     pyclgemm.gemm(queue, *device, out=result.array, epilogue=epilogue, config=CONFIG)
     expected = expected_gemm(np.ones((1, 1), x.dtype), x[np.newaxis], activation=activation)
