@@ -35,7 +35,8 @@ class _Launch:
 
     def __init__(self, run, queue, kernel, global_size, local_size):
         self._run, self._queue, self._kernel = run, queue, kernel
-        self._groups = tuple(np.floor_divide(global_size, local_size))
+        sizes = zip(global_size, local_size, strict=True)
+        self._groups = tuple(items // each for items, each in sizes)
 
     def with_event(self, wait_for):
         if wait_for:
