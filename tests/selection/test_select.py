@@ -280,7 +280,7 @@ def test_panels_are_read_as_they_are(m, packed):
     [
         (cpu(), panels(128, 40), "NR must be a multiple of VW: NR is 40, VW is 16"),
         (cpu(), padded(16, 64), "packed for a GPU, and 'AMD EPYC' is a CPU"),
-        (gpu(), panels(16, 64), "packed for a CPU, and 'db.NVIDIA H100"),
+        (gpu(), panels(16, 64), "packed for a CPU, and 'NVIDIA H100"),
     ],
 )
 def test_a_packed_b_that_nothing_reads(traits, packed, words):
