@@ -76,7 +76,10 @@ def record_for(features: Features, config: Config, gflops: float | None = None) 
     layout = cast(Layout, "".join("T" if order == "column" else "N" for order in orders))
     batch = features.products if features.products != 1 else None
     shape = GemmShape(*features.sizes, layout, batch=batch)
-    contiguous = _contiguous_alignment(shape)
+    # The least alignment of rows of contiguous matrices; a vector has no second row to be aligned.
+    matrices = shape.stored_a, shape.stored_b, (shape.m, shape.n)
+    rows = (columns for matrix in matrices if 1 not in matrix for columns in matrix[1:])
+    contiguous = math.gcd(ALIGNED, *rows)
     as_sizes_tell = ALIGNED if contiguous >= features.widest else contiguous
     alignment = None if features.alignment == as_sizes_tell else features.alignment
     # Four digits: the product of three small matrices may run at 0.01 GFLOPS.
@@ -134,10 +137,3 @@ def octaves_between(one: GemmProblem, other: GemmProblem) -> float:
     sizes = (list(map(math.log2, extents(of))) for of in (one, other))
     pairs = ((one.a, other.a), (one.b, other.b))
     return math.dist(*sizes) + _OTHER_ORDER * sum(a.order != b.order for a, b in pairs)
-
-
-def _contiguous_alignment(shape: GemmShape) -> int:
-    """The least alignment of rows of contiguous matrices, up to `ALIGNED` elements."""
-    matrices = (shape.stored_a, shape.stored_b, (shape.m, shape.n))
-    # A vector has no second row to be aligned.
-    return math.gcd(ALIGNED, *(columns for rows, columns in matrices if 1 not in (rows, columns)))

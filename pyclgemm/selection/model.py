@@ -27,14 +27,7 @@ from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
-from .features import (
-    Features,
-    extents,
-    features_of,
-    features_of_record,
-    problem_of,
-    seconds_of,
-)
+from .features import Features, extents, features_of, features_of_record, problem_of, seconds_of
 from .records import Match, Record, Source, kind_of
 
 #: Octaves over which what a prediction missed at a record still tells something; the weight, in

@@ -70,10 +70,7 @@ def extended_file(
 
 
 def calibrated_file(
-    path: Path,
-    traits: DeviceTraits,
-    ceilings: Ceilings,
-    models: Mapping[tuple[str, str], Model],
+    path: Path, traits: DeviceTraits, ceilings: Ceilings, models: Mapping[tuple[str, str], Model]
 ) -> DatabaseFile:
     """The file at a path, or a new one, with the ceilings of a device and models by entry.
 

@@ -191,7 +191,12 @@ def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
         threshold, files = stated
         is_large, why = threshold.compare(*sizes)
         decided = f"{why}, "
-        competing = [one for one in ordered if _competes(one, problem, known.traits)]
+        competing = [
+            one
+            for one in ordered
+            if (family := family_of(one.config)).role in (Role.ANY, Role.LARGE)
+            or family.preferred(problem, known.traits)
+        ]
         ordered = _by_threshold(competing, Role.LARGE if is_large else Role.ANY, files)
     if problem.packed:
         # Those tuned for the very panels that B was packed in come first.
@@ -229,12 +234,6 @@ def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] 
         if file.source.kind == "measured" and entry.records:
             return None
     return None
-
-
-def _competes(one: Ranked, problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a family takes part where a threshold decides: if it is made for such products."""
-    family = family_of(one.config)
-    return family.role in (Role.ANY, Role.LARGE) or family.preferred(problem, traits)
 
 
 def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:
@@ -341,21 +340,14 @@ def _describe(packed: PackedLayout | None) -> str:
     return "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"
 
 
-# --------------------------------------------------------------------------------------
 # How a constant operand is laid out ahead of its products
-# --------------------------------------------------------------------------------------
 
 #: Rows of the products that are asked about: many, so that the layout suits large tiles.
 _MANY_ROWS = 4096
 
 
 def packed_layout(
-    n: int,
-    k: int,
-    dtype: str,
-    precision: Precision,
-    traits: DeviceTraits,
-    database: Database,
+    n: int, k: int, dtype: str, precision: Precision, traits: DeviceTraits, database: Database
 ) -> PackedLayout:
     """Choose how `pyclgemm.pack` lays out a constant (k, n) matrix for products with many rows.
 

@@ -123,11 +123,9 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         """
         answer = self._ask(trial_to_json(trial), timeout)
         if isinstance(answer, str):
-            outcome = Outcome(answer, reason=self._last_words(answer, timeout))
-            self.close()
-            return outcome
+            answer = {"status": answer, "reason": self._last_words(answer, timeout)}
         outcome = Outcome(**answer)
-        if outcome.status == "crash":
+        if outcome.status in ("crash", "timeout"):
             self.close()
         return outcome
 

@@ -96,10 +96,6 @@ class SearchSpace:
                 current, broken = candidate, left
         return None
 
-    def adapted(self, config: Config) -> Config | None:
-        """The configuration at the nearest point, if it is valid; other types differ in vectors."""
-        return self.config(self.nearest_point(config))
-
     def count(self, seed: int = 0) -> Count:
         """Count the points before and after constraints."""
         points = math.prod(map(len, self.axes.values()))

@@ -195,9 +195,8 @@ class TuningSession:
         if now >= until:
             raise BudgetSpentError
         left = max(1.0, self.deadline + _GRACE - now)
-        trial = Trial(standing.shape, config, rival or standing.best)
-        if trial.rival == config:
-            trial = Trial(standing.shape, config)
+        against = rival or standing.best
+        trial = Trial(standing.shape, config, None if against == config else against)
         limit = self._limit(standing)
         outcome = self.process.run(trial, min(limit, left))
         took = time.monotonic() - now

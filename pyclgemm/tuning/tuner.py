@@ -42,7 +42,7 @@ from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection import database as databases
 from ..selection.database import Database, DatabaseFile
-from ..selection.features import Features, features_of
+from ..selection.features import features_of
 from ..selection.model import known_of
 from ..selection.records import Entry, Record, Source
 from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
@@ -185,7 +185,9 @@ class TuningStages:
                 space = session.spaces.get(record.config.family)
                 if space is None:
                     continue
-                config = space.adapted(record.config) if is_other else record.config
+                config: Config | None = record.config
+                if is_other:  # whose vectors are of another length
+                    config = space.config(space.nearest_point(record.config))
                 if config is not None:
                     found[config] = None
         return list(found)
@@ -321,10 +323,9 @@ def tune(
     `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
     arithmetic. The budget is in seconds, compiling and all else included; `survey` is the part of
     it that goes to products that nobody asked for, by which others are predicted; for others'
-    devices if the result `contributes` to what they know. By default those
-    kernel families take part that the library may choose on the device, `database` is what
-    `pyclgemm.gemm` uses, and the log lies in the user's cache folder; `progress` is told after each
-    trial; `open_process` is replaced in tests.
+    devices if the result `contributes` to what they know. By default all families take part that
+    the library may choose, `database` is what `pyclgemm.gemm` uses, and the log lies in the user's
+    cache folder. `progress` is told after each trial; `open_process` is replaced in tests.
 
     Nothing is saved but the log of trials, from which a second run resumes;
     `save_result` writes the database. Ctrl-C ends the search, and what was
@@ -385,9 +386,7 @@ def tune(
         )  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------
 # From what was found to records of a database
-# --------------------------------------------------------------------------------------
 
 
 def tuned_records(result: TuningResult) -> list[Record]:
@@ -395,15 +394,13 @@ def tuned_records(result: TuningResult) -> list[Record]:
 
     Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
     """
-    found: dict[Features, Record] = {}
-    for standing in (*result.standings, *result.survey.standings):
-        if standing.best is None:
-            continue
-        features, record = features_of(standing.problem), standing.record(standing.best)
-        known = found.get(features)
-        if known is None or (record.gflops or 0.0) > (known.gflops or 0.0):
-            found[features] = record
-    return [*found.values(), *result.survey.missed]
+    measured = [
+        (features_of(one.problem), one.record(one.best))
+        for one in (*result.standings, *result.survey.standings)
+        if one.best is not None
+    ]
+    fastest = dict(sorted(measured, key=lambda pair: pair[1].gflops or 0.0))
+    return [*fastest.values(), *result.survey.missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:
@@ -411,13 +408,11 @@ def check_destination(contribute: Path | None = None) -> None:
 
     `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
     """
-    if contribute is None:
-        # The name of the file depends on the device, which nothing has opened yet.
-        check_writable(databases.user_database_folder() / "any.json", databases.DATABASE)
-        return
-    if contribute.exists():
+    if contribute is not None and contribute.exists():
         databases.read_file(contribute)
-    check_writable(contribute, databases.DATABASE)
+    # The name of the user's own file depends on the device, which nothing has opened yet.
+    path = contribute or databases.user_database_folder() / "any.json"
+    check_writable(path, databases.DATABASE)
 
 
 def unsaved_text(result: TuningResult) -> str:

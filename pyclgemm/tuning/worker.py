@@ -204,10 +204,7 @@ class Requests:
         os._exit(1)
 
 
-def serve(
-    requests: Iterable[str],
-    answer: Callable[[dict[str, Any]], None],
-) -> None:
+def serve(requests: Iterable[str], answer: Callable[[dict[str, Any]], None]) -> None:
     """Answer requests until there are no more, or until the device is lost."""
     lines = iter(requests)
     try:
