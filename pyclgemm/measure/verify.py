@@ -81,12 +81,6 @@ class Part:
     value: NDArray[Any]  # A B there, in float64 or complex128
     magnitude: NDArray[np.float64]  # |A| |B|
 
-    def difference(self, result: NDArray[Any]) -> NDArray[np.float64]:
-        """How far this part of a result is from the exact one."""
-        with np.errstate(all="ignore"):
-            got = result[np.ix_(*self.axes)].astype(self.value.dtype)
-            return np.asarray(np.abs(got - self.value), np.float64)
-
 
 def reference(
     a: NDArray[Any], b: NDArray[Any], rng: np.random.Generator, most_work: int | None = None
@@ -161,10 +155,15 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
         return MeasuredError(math.inf, math.inf, allowed, math.inf, said)
     errors, ratios, fault = [], [], None
     for part in parts:
-        difference = part.difference(result)
         bound = rounding.bound(part.value, part.magnitude)
-        errors.append(_quotient(difference, part.magnitude).ravel())
-        ratio = _quotient(difference, bound)
+        with np.errstate(all="ignore"):
+            got = result[np.ix_(*part.axes)].astype(part.value.dtype)
+            error = np.abs(got - part.value)
+            relative, ratio = (
+                np.where(error == 0, 0.0, error / of)  # no error is 0 of nothing
+                for of in (part.magnitude, bound)
+            )
+        errors.append(relative.ravel())
         ratios.append(float(ratio.max()))
         if fault is None and (wrong := ~(ratio <= 1)).any():
             first = tuple(np.argwhere(wrong)[0])
@@ -173,12 +172,6 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
                 f"{int(wrong.sum())} of {wrong.size} elements that were checked; at {where} it is "
                 f"{result[where]:.6g}, {part.value[first]:.6g} within {bound[first]:.1g} is right"
             )
-    relative = np.concatenate(errors)
-    rms = float(np.sqrt(np.square(relative).mean()))
-    return MeasuredError(float(relative.max()), rms, allowed, max(ratios), fault)
-
-
-def _quotient(error: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An error as a part of something; no error is 0 of nothing."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(error == 0, 0.0, error / of)
+    compared = np.concatenate(errors)
+    rms = float(np.sqrt(np.square(compared).mean()))
+    return MeasuredError(float(compared.max()), rms, allowed, max(ratios), fault)
