@@ -79,7 +79,6 @@ def test_source_has_what_was_asked_for():
         ("4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
         ("8x8x8*10000 --architecture sm_90",
          ["8 x 8 x 8, 10000 products, float32", "path     small", "measured on this very product"]),
-
         ("128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
     ],
 )  # fmt: skip

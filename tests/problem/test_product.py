@@ -1,15 +1,20 @@
-"""Products: shapes as text and as problems, and rows and columns exchanged: C^T = B^T A^T."""
+"""Products: shapes as text and as problems, rows and columns exchanged, results that overlap."""
 
+from contextlib import nullcontext
 from itertools import product
 
 import numpy as np
+import pyopencl.array as cl_array
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.errors import ArgumentError
+from pyclgemm.errors import ArgumentError, ShapeError
 from pyclgemm.families.registry import oriented, problem_on
-from pyclgemm.problem.matrix import Matrix
+from pyclgemm.problem.matrix import Matrix, View, check_writable
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.product import make_product
@@ -21,27 +26,16 @@ from tests.support.checks import check_gemm
 from tests.support.configs import DIRECT
 from tests.support.facts import product_of
 
-
-@pytest.mark.parametrize(
-    "text",
-    ["1x2x3", "64x3072x768:NT", "9x9x9:TT+7", "9x9x9+1", "1x1x1:TN", "8x8x8*2", "8x9x10+3*10000"],
+SHAPES = "1x2x3 64x3072x768:NT 9x9x9:TT+7 9x9x9+1 1x1x1:TN 8x8x8*2 8x9x10+3*10000"
+NO_SHAPES = (
+    "1x2 0x2x3 1x2x3:N 1x2x3:CN 1x2x3+ 1x2x3+-1 1x2x3x4 1x2x3:nt 1x2x3* 1x2x3*0 1x2x3*1 "
+    "1x2x3*-2 1x2x3*5+7 1x2x3*5*5"
 )
-def test_a_shape_is_written_as_it_is_read(text):
-    assert str(GemmShape.parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "1x2", "0x2x3", "1x2x3:N", "1x2x3:CN", "1x2x3+", "1x2x3+-1", "1x2x3x4", "1x2x3:nt",
-        "1x2x3*", "1x2x3*0", "1x2x3*1", "1x2x3*-2", "1x2x3*5+7", "1x2x3*5*5",
-    ],
-)  # fmt: skip
-def test_another_form_is_no_shape(text):
-    assert GemmShape.parse(text) is None
-
-
-def test_nn_need_not_be_written():
+def test_a_shape_is_written_as_it_is_read_and_another_form_is_none():
+    assert [str(GemmShape.parse(text)) for text in SHAPES.split()] == SHAPES.split()
+    assert not any(map(GemmShape.parse, ["", *NO_SHAPES.split()]))
     assert GemmShape.parse("3x4x5:NN+0") == GemmShape(3, 4, 5)
     plain = [GemmShape.parse(f"3x4x5{rest}").plain for rest in ("", ":NT", "+1", "*2")]
     assert plain == [True, False, False, False]
@@ -85,12 +79,15 @@ def test_the_problem_is_that_of_the_arrays(layout, dtype, batch):
 
 
 def test_padding_and_batches_lower_the_alignment():
-    problem = GemmShape(16, 16, 16, "NT", padding=4).problem("float32")
-    assert [problem.a.alignment, problem.b.alignment, problem.out.alignment] == [4, 4, 4]
-    problem = GemmShape(1, 8, 9, batch=4).problem("float32")
-    assert (problem.batch, problem.flops) == (4, 4 * 2 * 8 * 9)
+    def alignments(shape):
+        problem = shape.problem("float32")
+        return [problem.a.alignment, problem.b.alignment, problem.out.alignment]
+
+    assert alignments(GemmShape(16, 16, 16, "NT", padding=4)) == [4, 4, 4]
     # The second a starts 9 elements behind the first, though a single row has no other below it.
-    assert (problem.a.alignment, problem.b.alignment) == (1, 8)
+    batch = GemmShape(1, 8, 9, batch=4)
+    assert alignments(batch)[:2] == [1, 8]
+    assert (batch.problem("float32").batch, batch.problem("float32").flops) == (4, 4 * 2 * 8 * 9)
 
 
 GEMV = GemvConfig(MR=2, WGS=32, LANES_N=4, VW=4, KWI=2)
@@ -206,3 +203,22 @@ SIZES = [(130, 1, 37), (65, 3, 64), (1, 130, 37), (3, 64, 5), (130, 2, 0), (2, 1
 def test_tall_and_flat_products(queue, config, options):
     for sizes in SIZES:
         check_gemm(queue, sizes, config=config, **options)
+
+
+extents, strides = st.integers(0, 5), st.integers(-7, 7)
+
+
+@given(extents, extents, strides, strides)
+def test_a_result_is_refused_where_two_entries_share_memory(rows, columns, row, column):
+    addresses = {i * row + j * column for i in range(rows) for j in range(columns)}
+    is_shared = len(addresses) < rows * columns
+    with pytest.raises(ShapeError, match="share memory") if is_shared else nullcontext():
+        check_writable(View((rows, columns), (row * 2, column * 2), np.dtype(np.float16), 0))
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (5, 0), (0, 0)])
+def test_an_empty_result_may_have_any_strides(queue, sizes):
+    m, n = sizes
+    a, b = (cl_array.empty(queue, shape, np.float32) for shape in ((m, 3), (3, n)))
+    out = cl_array.Array(queue, sizes, np.float32, strides=(0, 0))
+    assert pyclgemm.gemm(queue, a, b, out=out) is out

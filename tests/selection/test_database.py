@@ -95,20 +95,13 @@ RECORDS = [
     ({"shape": [1, 2]}, r"\.shape is \[1, 2\]: a list of m, n and k, each"),
     ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
     ({"shape": [1e308, 1, 1]}, r"\.shape is \[1e\+308, 1, 1\]: .* an integer"),
-
-
     ({"layout": "CN"}, r"\.layout is 'CN': one of NN, NT, TN, TT"),
-
     ({"alignment": 3}, r"\.alignment is 3: one of 1, 2, 4, 8, 16"),
-
     ({"batch": 1}, r"\.batch is 1: an integer of 2 to 1000000000"),
-
     ({"gflops": 0}, r"\.gflops is 0: a number of 1e-12 to 1e\+09"),
-
     ({"gflops": None}, r"\.gflops is None: a number"),
     ({"speed": 1}, r" has 'speed': known are path, shape, config, layout"),
     ({"path": "fast"}, r"\.path is 'fast': one of indirect, direct"),
-
     ({"config": []}, r"\.config is \[\]: an object with parameters"),
     ({"config": TILE.as_dict() | {"KC": 2**30}},
      r"\.config.*KC must be an integer of 1 to 4096: KC is 1073741824"),

@@ -155,7 +155,6 @@ def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():
          r"\$\.entries\[1\]\.like is .*'precision' is a required property"),
         ({HALF: None, BRAIN: ("float8", "F16_F16_F32")},
          r"\$\.entries\[1\]\.like\.dtype is 'float8': 'float8' is not one of"),
-
         ({HALF: None, BRAIN: (*HALF, "NT")}, r"\.like is .*\('layout' was unexpected\)"),
     ],
 )  # fmt: skip
