@@ -20,24 +20,21 @@ SHAPES = [(24, 40, 32), (9, 17, 20)]
 CPU = "cpu:MR=4,NR=16,KC=256,VW=4"
 
 
-@pytest.mark.parametrize(
-    ("read", "text", "config"),
-    [
+def test_configurations_as_text_and_in_files(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"path": "cpu", "MR": 4}')
+    for read, text, config in (
         (parse_config, "database", AskedConfig()),
         (parse_config, "direct", AskedConfig("direct")),
         (parse_config, " cpu:mr=4, NR=16 ", AskedConfig("cpu", {"MR": 4, "NR": 16})),
         (parse_change, "KWG=32,PADA=4", AskedConfig(None, {"KWG": 32, "PADA": 4})),
         (parse_change, "direct:WGD=32", AskedConfig("direct", {"WGD": 32})),
-    ],
-)
-def test_configurations_as_text(read, text, config):
-    assert read(text) == config
-
-
-def test_configurations_in_files(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text('{"path": "cpu", "MR": 4}')
-    assert parse_config(str(path)) == parse_change(str(path)) == AskedConfig("cpu", {"MR": 4})
+        *(
+            (read, str(path), AskedConfig("cpu", {"MR": 4}))
+            for read in (parse_config, parse_change)
+        ),
+    ):
+        assert read(text) == config
 
 
 def test_speed_is_compared_burst_by_burst():

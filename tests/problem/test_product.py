@@ -14,11 +14,12 @@ from pyclgemm import CpuConfig, GemvConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, ShapeError
 from pyclgemm.families.registry import oriented, problem_on
-from pyclgemm.problem.matrix import Matrix, View, check_writable
+from pyclgemm.problem.matrix import Matrix, check_writable
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.product import make_product
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
+from pyclgemm.runtime.arrays import View
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.select import select
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED

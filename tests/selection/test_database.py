@@ -281,9 +281,11 @@ def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
 def save_slowly(path, name, together):
     """Save a record; another process has time to do so between the reading and the writing."""
 
+    save = database_module.save_file
+
     def write(file):
         time.sleep(0.5)
-        database_module.save_file(file)
+        save(file)
 
     with patch("pyclgemm.selection.database.save_file", write):
         together.wait(60)

@@ -99,21 +99,15 @@ def test_own_records_come_first_and_hide_those_of_the_same_place_and_path(own, l
 NEWER = replace(WGMMA, GROUP_M=4)
 
 
-@pytest.mark.parametrize(
-    ("own", "config", "refused_units"),
-    [
-        # What stands in for a refused path is borrowed behind an own record of that path.
-        (Record(LARGE, NEWER, 8e5), NEWER, MATRIX),
-        # An own record of another path is taken before a borrowed one of its place.
-        (Record(LARGE, MATRIX, 8e5), MATRIX, MATRIX),
-    ],
-)
-def test_an_own_record_is_taken_before_a_borrowed_one_of_its_place(own, config, refused_units):
-    database = a_database(a_file("mine", LENDER, borrower(own)))
+def test_an_own_record_is_taken_before_a_borrowed_one_of_its_place():
     without_units = replace(H100, wgmma=False, wgmma_refusal="a test")
-    assert select(LARGE.problem(*BRAIN), H100, database).config == config
-    assert select(LARGE.problem(*BRAIN), without_units, database).config == refused_units
-    assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
+    # What stands in for a refused path is borrowed behind an own record of that path, and an own
+    # record of another path is taken before a borrowed one of its place.
+    for config in (NEWER, MATRIX):
+        database = a_database(a_file("mine", LENDER, borrower(Record(LARGE, config, 8e5))))
+        assert select(LARGE.problem(*BRAIN), H100, database).config == config
+        assert select(LARGE.problem(*BRAIN), without_units, database).config == MATRIX
+        assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
 
 
 def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(tmp_path):

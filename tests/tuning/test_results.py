@@ -166,19 +166,15 @@ def test_all_else_that_the_file_has_stays(path):
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "match"),
-    [
+def test_a_contribution_is_for_the_architecture(tmp_path):
+    unknown = gpu(architecture="", vendor="arm")
+    for number, (found, match) in enumerate((
         (result(DIRECT, traits=gpu()), SM_90),
         (result(), Match("architecture", "cpu", None, "x86-64-v4")),
-        # Of no known architecture.
-        (result(DIRECT, traits=gpu(architecture="", vendor="arm")),
-         Match("device", "gpu", "arm", device=gpu().name)),
-    ],
-)  # fmt: skip
-def test_a_contribution_is_for_the_architecture(path, found, match):
-    assert save_result(found, path) == path
-    assert read_file(path).match == match
+        (result(DIRECT, traits=unknown), Match("device", "gpu", "arm", device=gpu().name)),
+    )):  # fmt: skip
+        path = save_result(found, tmp_path / f"{number}.json")
+        assert read_file(path).match == match
 
 
 def test_what_is_contributed_has_no_ceilings_of_a_device(path):

@@ -218,22 +218,17 @@ def test_each_layout_is_tuned_and_remembered_by_itself(run, choices):
         assert chosen == list(best.values())
 
 
-@pytest.mark.parametrize(
-    ("shape", "others"),
-    [
+def test_the_nearest_shapes():
+    for texts in (
         # A winner travels to the same layout first, and from batches to other batches.
-        ("64x64x64:NT", "160x64x64:NT 64x64x64 64x64x65"),
-        ("8x8x8*10000", "64x64x64*99 8x8x8"),
-        ("512x512x512*64", "4000x4000x512 64x64x64*99"),
-    ],
-)
-def test_the_nearest_shapes(shape, others):
-    wanted, *others = (
-        Standing(one, one.problem("float32"))
-        for one in map(GemmShape.parse, (shape, *others.split()))
-    )
-    for order in itertools.permutations(others):
-        assert nearest(wanted, order)[0] is others[0]
+        "64x64x64:NT 160x64x64:NT 64x64x64 64x64x65",
+        "8x8x8*10000 64x64x64*99 8x8x8",
+        "512x512x512*64 4000x4000x512 64x64x64*99",
+    ):
+        shapes = map(GemmShape.parse, texts.split())
+        wanted, *others = (Standing(one, one.problem("float32")) for one in shapes)
+        for order in itertools.permutations(others):
+            assert nearest(wanted, order)[0] is others[0]
 
 
 def gpu_seconds(shape, config):
