@@ -99,7 +99,8 @@ def test_copies_are_checked_unless_tiles_and_slabs_are_whole(trans_a, trans_b):
         *((of_packed, one, False) for one in [(33, 31, 9), (64, 32, 48), (5, 5, 0)]),
     ]:
         text = source_of(config, sizes, trans_a=trans_a, trans_b=trans_b).text
-        checks = [copy["valid"] != copy["count"] for copy in ptx.COPY.finditer(text)]
+        copies = [given for name, _, given in ptx.instructions(text) if "shared_global" in name]
+        checks = [valid != count for *_, valid, count in copies]
         assert checks == [is_checked] * 2, sizes
 
 
@@ -107,14 +108,16 @@ def test_copies_are_checked_unless_tiles_and_slabs_are_whole(trans_a, trans_b):
 def test_copies_are_grouped_and_waited_for(config):
     """Which the emulation, whose copies are in place at once, cannot show."""
     text = source_of(config, (64, 64, 64)).text
-    assert {int(wait["pending"]) for wait in ptx.WAIT.finditer(text)} == {config.STAGES - 2}
+    found = ptx.instructions(text)
+    waits = [given for name, _, given in found if name == "cp_async_wait_group"]
+    assert {int(pending) for (pending,) in waits} == {config.STAGES - 2}
     # One group for each slab that is sent ahead, and one in every turn of the loop.
-    assert text.count(ptx.END_OF_GROUP) == 2
+    assert [name for name, *_ in found].count("cp_async_commit_group") == 2
     assert (f"stage < {config.STAGES - 1}; ++stage" in text) == (config.STAGES > 2)
     # A barrier follows each wait, before anybody reads what others copied.
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line, following in itertools.pairwise(lines):
-        assert not ptx.WAIT.match(line) or following == "barrier(CLK_LOCAL_MEM_FENCE);"
+        assert "wait_group" not in line or following == "barrier(CLK_LOCAL_MEM_FENCE);"
 
 
 # ------------------------------------------------------------------ shuffles

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyclgemm.selection.database import read_file
 from tests.support.system import is_running, tree_first, wait_until
 
-from .campaign import Campaign, Skipped, simpler
+from .campaign import Campaign, Skipped, run_in_threads, simpler
 
 #: Far enough apart that no tuner's record stands in for another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
@@ -75,9 +77,12 @@ class Kills(Campaign):
             # Together they go on until the last one's moment has come.
             budget = _LONG_BUDGET if case["together"] else _BUDGET
             started = [_start(home, one["shape"], budget) for one in case["tuners"]]
+            pairs = list(zip(case["tuners"], started, strict=True))
+            together = threading.Barrier(len(started) if case["together"] else 1)
+            sends = [partial(_send_signal, *pair, home, together) for pair in pairs]
             try:
-                _send_signals(case, started, home)
-                for one, tuner in zip(case["tuners"], started, strict=True):
+                run_in_threads(sends, 3 * _PATIENCE, "sending signals")
+                for one, tuner in pairs:
                     _check_ending(one, tuner)
             finally:
                 for tuner in started:
@@ -110,28 +115,19 @@ def _start(home, shape, budget):
     return _Tuner(shape, process, output)
 
 
-def _send_signals(case, started, home):
-    """Send each tuner its signal at its moment, or all tuners at the last one's."""
-    begin = time.monotonic()
-    due = {}
-    waiting = dict(enumerate(case["tuners"]))
-    while waiting:
-        now = time.monotonic()
-        assert now - begin < _PATIENCE, f"these tuners have not ended: {waiting}"
-        for number, one in list(waiting.items()):
-            process = started[number].process
-            if process.poll() is not None:
-                del waiting[number]
-            elif number not in due and _has_come(one, home):
-                due[number] = now + one["delay"]
-        ready = [number for number in waiting if due.get(number, now + 1) <= now]
-        if not case["together"] or len(ready) == len(waiting):
-            for number in ready:
-                one, process = waiting.pop(number), started[number].process
-                send = os.killpg if one["group"] else os.kill
-                with contextlib.suppress(ProcessLookupError):
-                    send(process.pid, getattr(signal, one["signal"]))
-        time.sleep(0.002)
+def _send_signal(one, tuner, home, together):
+    """Send a tuner its signal at its moment; `together` is where it waits for the others."""
+    process = tuner.process
+    wait_until(
+        lambda: process.poll() is not None or _has_come(one, home),
+        f"the tuner of {tuner.shape} has not ended", _PATIENCE, pause=0.002,
+    )  # fmt: skip
+    time.sleep(one["delay"])
+    together.wait(_PATIENCE)
+    send = os.killpg if one["group"] else os.kill
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            send(process.pid, getattr(signal, one["signal"]))
 
 
 def _has_come(one, home):

@@ -30,12 +30,12 @@ def is_running(pid):
         return False
 
 
-def wait_until(condition, what, seconds=60.0):
+def wait_until(condition, what, seconds=60.0, pause=0.02):
     """What a condition gives once it is true; fail with `what` if that takes too long."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+        time.sleep(pause)
     return found
 
 

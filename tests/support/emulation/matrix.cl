@@ -134,3 +134,20 @@ static inline void emulated_multiply(
     MEET;
 }
 
+// Other instructions of inline PTX, as `ptx.py` calls them.
+#define ldmatrix_sync_aligned_m8n8_x4_shared_b16(to, to1, to2, to3, row) \
+    emulated_rows(exchange, &(to), row)
+#define ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(to, to1, to2, to3, row) \
+    emulated_columns(exchange, &(to), row)
+#define ld_shared_f32(to, from) to = *(from)
+#define ld_shared_f64(to, from) to = *(from)
+#define ld_shared_v2_f64(first, second, from) { first = (from)->x; second = (from)->y; }
+#define bar_warp_sync(mask) MEET
+#define ex2_approx_ftz_f32(y, x) y = exp2(x)
+#define rcp_approx_ftz_f32(y, x) y = 1 / (x)
+#define max_NaN_f32(y, x, zero) y = (x) < 0 ? 0 : (x)
+#define mov_b32(first, second, both) { first = half_of(both); second = half_of((both) >> 16); }
+#define add_rn_f16x2(both, first, second) \
+    both = bits_of(half_of(first) + half_of(second)) \
+        | bits_of(half_of((first) >> 16) + half_of((second) >> 16)) << 16
+

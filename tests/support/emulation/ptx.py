@@ -8,43 +8,56 @@ work-item takes what from which; a real shuffle needs no barrier.
 import re
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 from pyclgemm.device.probe import SHFL
 from tests.support.families import changed_kernels, imagined_traits
 
-#: A copy: its cache operator, bytes, destination, source, and how many bytes are not zeros.
-COPY = re.compile(
-    r'asm volatile\("cp\.async\.(?P<cache>\w+)\.shared\.global \[%0\], \[%1\], (?P<count>\d+), %2;"'
-    r'\s+: : "r"\(\(uint\)\(size_t\)\((?P<to>.*?)\)\), "l"\((?P<source>.*?)\), "r"\((?P<valid>.*)\)'
-    r' : "memory"\);'
+_STATEMENT = re.compile(
+    r'asm(?: volatile)?\((?P<text>(?:\s*"(?:[^"\\]|\\.)*")+)(?P<rest>.*?)\);', re.DOTALL
 )
-END_OF_GROUP = 'asm volatile("cp.async.commit_group;" : : : "memory");'
-#: A load with hints to the caches, in the function that makes it.
-STREAMED = re.compile(
-    r"(?P<type>uint\d?) x;\s*asm volatile\(\"ld\.global\.nc\.L1::no_allocate[^:]*::128B.*?\);"
-)
-WAIT = re.compile(r'asm volatile\("cp\.async\.wait_group (?P<pending>\d+);" : : : "memory"\);')
+_EMULATION = Path(__file__).with_name("ptx.cl").read_text()
 
-_IN_C = """\
-{{
-    __local uchar *to = (__local uchar *)({to});
-    const __global uchar *source = (const __global uchar *)({source});
-    const uint valid = {valid};
-    for (uint byte = 0; byte < {count}; ++byte) {{
-        if (byte < valid) to[byte] = source[byte];
-        else to[byte] = 0;
-    }}
-}}"""
+
+def _instruction(statement):
+    """The name of an instruction, as one of C, its results, and what it is given.
+
+    To the operands come the numbers that stand in the instruction.
+    """
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', statement["text"])).replace("//@", "")
+    text = re.sub(r"\{?\\n\.reg[^;]*;\\n(setp[^;]*;\\n)?", "", text).strip()
+    name, _, rest = text.partition(";")[0].partition(" ")
+    _, *parts = re.split(r'"([+=]?)\w"\(', statement["rest"])
+    operands = [part.rsplit(")", 1)[0].removeprefix("(uint)(size_t)") for part in parts[1::2]]
+    given = [one for sign, one in zip(parts[::2], operands, strict=True) if not sign]
+    numbers = re.findall(r"(?<![%\w])-?\d\w*", rest)
+    results = operands[: len(operands) - len(given)]
+    return re.sub(r"\W+", "_", name), results, given + numbers
+
+
+def instructions(text):
+    return [_instruction(statement) for statement in _STATEMENT.finditer(text)]
+
+
+def in_calls(text, special=lambda name, results, given: None):
+    """The text of a kernel with a call of its name in the place of each instruction.
+
+    `special` may give another call.
+    """
+
+    def call(statement):
+        name, results, given = _instruction(statement)
+        return special(name, results, given) or f"{name}({', '.join(results + given)});"
+
+    text = _STATEMENT.sub(call, text)
+    assert "asm" not in text
+    return text
 
 
 def in_plain_c(text):
     """The text of a kernel without inline PTX."""
-    text = COPY.sub(lambda copy: _IN_C.format(**copy.groupdict()), text)
-    text = WAIT.sub(";", text.replace(END_OF_GROUP, ";"))
-    text = STREAMED.sub(r"\g<type> x = *(const __global \g<type> *)from;", text)
-    assert "asm" not in text
-    return text
+    return _EMULATION + in_calls(text) if "asm" in text else text
 
 
 @contextmanager
@@ -70,12 +83,6 @@ USE = re.compile(
     r"^ *(?P<to>\w+(?:\[p % 2\])?\[i\]) = shuffle\((?P<value>[^,]*), (?P<lane>.*)\);$", re.MULTILINE
 )
 
-#: The same by PTX, of one word.
-PTX = re.compile(
-    r'asm volatile\("shfl\.sync\.idx\.b32 %0, %1, %2, 31, -1;"'
-    r' : "=r"\(result\) : "r"\(x\), "r"\(lane\)\);'
-)
-
 _THROUGH_LOCAL_MEMORY = """
         barrier(CLK_LOCAL_MEM_FENCE);
         exchange[get_local_id(0)] = {value};
@@ -85,26 +92,23 @@ _THROUGH_LOCAL_MEMORY = """
 
 def through_local_memory(source):
     """A kernel that shuffles, without sub-groups."""
-    # The function stays, and nobody calls it.
-    text, count = PTX.subn("result = x;", source.text)
-    assert count == 1
     text, count = USE.subn(
-        lambda use: _THROUGH_LOCAL_MEMORY.format(size=SIZE, **use.groupdict()), text
+        lambda use: _THROUGH_LOCAL_MEMORY.format(size=SIZE, **use.groupdict()), source.text
     )
     assert count == 2
     # A work-item loads a part of each fragment alone, whatever it is given of others.
     assert all(text.count(f"element {x}_part[{x.upper()}_PART];") == 1 for x in "ab")
     head, kernel, body = text.partition("__kernel")
     exchange = f"\n{{\n    __local element exchange[{source.local_size[0]}];\n"
-    return replace(source, text=head + kernel + body.replace("\n{\n", exchange, 1))
+    text = head + kernel + body.replace("\n{\n", exchange, 1)
+    return replace(source, text=in_plain_c(text))
 
 
 def by_sub_group_shuffle(source):
     """A kernel that shuffles by PTX, with OpenCL's function in the place of each instruction."""
-    text, count = PTX.subn("result = sub_group_shuffle(x, lane);", source.text)
-    assert count == 1
     size = f"__attribute__((intel_reqd_sub_group_size({SIZE})))"
-    return replace(source, text=text.replace("__kernel ", f"__kernel {size} ", 1))
+    text = in_plain_c(source.text).replace("__kernel ", f"__kernel {size} ", 1)
+    return replace(source, text=f"#define SHUFFLE sub_group_shuffle\n{text}")
 
 
 @contextmanager

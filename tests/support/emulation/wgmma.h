@@ -1,5 +1,6 @@
 // What kernels of sm_90 call as host code. Each instruction of inline PTX is a macro of its name, with
-// its operands in their order: results, then what it is given. `wgmma.c` has the functions.
+// its operands in their order: results, what it is given, and numbers that stand in it (`ptx.py`).
+// `wgmma.c` has the functions.
 
 void emulated_fence(void);
 uint emulated_address(ulong p);
@@ -52,12 +53,14 @@ uint emulated_shuffle(uint own, uint from);
     to, map, inner, outer, barrier) emulated_load_box(to, (ulong)(map), inner, outer, barrier)
 #define cp_async_bulk_tensor_2d_global_shared_cta_tile_bulk_group(from, map, inner, outer) \
     emulated_store_box(from, (ulong)(map), inner, outer)
-#define cp_async_cg_shared_global(to, from, inside) emulated_copy_piece(to, (ulong)(from), inside)
+#define cp_async_cg_shared_global(to, from, inside, bytes) \
+    emulated_copy_piece(to, (ulong)(from), inside)
 #define cp_async_mbarrier_arrive_noinc_shared_cta_b64(barrier) emulated_arrive_when_copied(barrier)
 #define cp_async_wait_all() emulated_finish_copies()
-#define bar_warp_sync() emulated_meet_in_sub_group()
+#define bar_sync(number, count) emulated_meet(number, count)
+#define bar_warp_sync(mask) emulated_meet_in_sub_group()
 #define tensormap_cp_fenceproxy_global_shared_cta_tensormap_generic_release_gpu_sync_aligned( \
-    map, from) emulated_write_map((ulong)(map), from)
+    map, from, bytes) emulated_write_map((ulong)(map), from)
 #define stmatrix_sync_aligned_m8n8_x4_shared_cta_b16(to, m0, m1, m2, m3) \
     emulated_stmatrix(to, m0, m1, m2, m3)
 #define st_shared_v2_b32(to, first, second) \
@@ -66,11 +69,11 @@ uint emulated_shuffle(uint own, uint from);
 #define cvt_rna_tf32_f32(to, x) to = emulated_nearest_tf32(x)
 #define mov_b32(first, second, both) \
     { first = emulated_half(both); second = emulated_half((both) >> 16); }
-#define shfl_sync_idx_b32(to, own, lane) to = emulated_shuffle(own, lane)
+#define shfl_sync_idx_b32(to, own, lane, last, mask) to = emulated_shuffle(own, lane)
 #define ex2_approx_ftz_f32(y, x) y = emulated_power_of_2(x)
 #define rcp_approx_ftz_f32(y, x) y = emulated_reciprocal(x)
 #define tanh_approx_f32(y, x) y = emulated_tanh(x)
-#define max_NaN_f32(y, x) y = emulated_positive(x)
+#define max_NaN_f32(y, x, zero) y = emulated_positive(x)
 #define cvt_rn_relu_f16x2_f32(to, high, low) to = emulated_relu(emulated_pack(0, low, high))
 #define cvt_rn_relu_bf16x2_f32(to, high, low) to = emulated_relu(emulated_pack(1, low, high))
 #define cvt_rn_f16x2_f32(to, high, low) to = emulated_pack(0, low, high)

@@ -20,46 +20,31 @@ import pytest
 
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
 from tests.support.emulation.host import build_folder, kernels_on_the_host
+from tests.support.emulation.ptx import in_calls
 from tests.support.families import imagined_traits
 
 HERE = Path(__file__).parent
 
-_ASM = re.compile(
-    r'asm(?: volatile)?\((?P<text>(?:\s*"(?:[^"\\]|\\.)*")+)(?P<rest>.*?)\);', re.DOTALL
-)
 _KINDS = {"f16": 0, "bf16": 1, "tf32": 2, "s8": 3}
 
 
-def _operands(part):
-    return re.findall(r'"[+=]?\w"\(((?:[^()]|\([^()]*\))*)\)', part)
-
-
-def _call(match):
-    """The call that does what a statement of inline PTX says: its first word, with its operands."""
-    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match["text"])).replace("//@", "")
-    outputs, inputs = (match["rest"].split(":") + ["", "", ""])[1:3]
-    given = _operands(outputs) + _operands(inputs)
-    text = re.sub(r"\{?\\n\.reg[^;]*;\\n(setp[^;]*;\\n)?", "", text).strip()
-    if text.startswith("wgmma.mma_async"):
-        n, kind = re.search(r"m64n(\d+)k\d+\.\w+\.(\w+)\.", text).groups()
-        if len(_operands(inputs)) == 6:
-            *a, b, _ = _operands(inputs)
-            return f"emulated_wgmma_of_registers((ulong)c, {', '.join(a)}, {b}, {n});"
-        turned = re.search(r"p, 1, 1, (\d), (\d);", text)
-        turns = turned.groups() if turned else ("0", "0")
-        a, b = _operands(inputs)[:2]
-        return f"emulated_wgmma((ulong)c, {a}, {b}, {n}, {_KINDS[kind]}, {', '.join(turns)});"
-    if text.startswith("bar.sync"):
-        return f"emulated_meet({text[9:-1].replace('%0', ''.join(given))});"
-    name = re.sub(r"\W+", "_", text.split()[0].rstrip(";"))
-    return f"{name}({', '.join(given)});"
+def _product(name, results, given):
+    """The call of a product of fragments, whose sums are the array `c`."""
+    if not name.startswith("wgmma_mma_async"):
+        return None
+    n, kind = re.search(r"m64n(\d+)k\d+_[^_]+_([^_]+)_", name).groups()
+    if len(given) == 8:  # A in four registers
+        return f"emulated_wgmma_of_registers((ulong)c, {', '.join(given[:5])}, {n});"
+    a, b, *_ = given
+    turns = ", ".join(given[5:] or ["0", "0"])
+    return f"emulated_wgmma((ulong)c, {a}, {b}, {n}, {_KINDS[kind]}, {turns});"
 
 
 def as_host_code(source):
     """A kernel's text with calls in the place of inline PTX."""
     text = source.text.replace("return (uint)(size_t)p;", "return emulated_address((ulong)p);")
-    text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", _ASM.sub(_call, text))
-    assert "asm" not in text
+    text = re.sub(r"atomic_work_item_fence\(.*?\);", "emulated_fence();", text)
+    text = in_calls(text, _product)
     # Unrolled, it compiles for long.
     return text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
