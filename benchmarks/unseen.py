@@ -303,7 +303,7 @@ def main(
         write_whole(table, pd.DataFrame(rows).to_csv(index=False), RESULTS)
 
     bar = command.progress_bar(console)
-    with hidden(hides), CompilePool(machine.device) as pool, bar as progress:
+    with hidden(hides), contextlib.closing(CompilePool(machine.device)) as pool, bar as progress:
         traits = traits_of(machine.device)
         facts["hidden"] = ", ".join(hides)
         facts["standing"] = standing(load_database(), traits) or "estimates"

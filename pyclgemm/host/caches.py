@@ -74,13 +74,16 @@ def make_room_for_pocl() -> None:
         or _environment_folder("XDG_CACHE_HOME", "pocl", "kcache")
         or _environment_folder("HOME", ".cache", "pocl", "kcache")
     )
-    if folder is None or (fault := _folder_fault(folder, _POCL_BYTES)) is None:
+    if folder is None:
         return
-    warn_uncached(folder, fault)
-    with contextlib.suppress(OSError):  # pocl offers no device then, and other runtimes work
-        temporary = tempfile.mkdtemp(prefix="pyclgemm-pocl-")
-        atexit.register(_remove, temporary, os.getpid())
-        os.environ["POCL_CACHE_DIR"] = temporary
+    try:
+        _check_folder(folder, _POCL_BYTES)
+    except OSError as fault:
+        warn_uncached(folder, fault)
+        with contextlib.suppress(OSError):  # pocl offers no device then, and other runtimes work
+            temporary = tempfile.mkdtemp(prefix="pyclgemm-pocl-")
+            atexit.register(_remove, temporary, os.getpid())
+            os.environ["POCL_CACHE_DIR"] = temporary
 
 
 def _remove(folder: str, process: int) -> None:
@@ -93,18 +96,14 @@ def _environment_folder(name: str, *below: str) -> Path | None:
     return Path(value, *below) if value else None
 
 
-def _folder_fault(folder: Path, free_bytes: int = 0) -> OSError | None:
-    """Why a folder cannot be written or made, or lacks `free_bytes`; None if all is well."""
+def _check_folder(folder: Path, free_bytes: int = 0) -> None:
+    """Raise `OSError` if a folder cannot be written or made, or lacks `free_bytes`."""
     existing = folder
     while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
-    try:
-        write_trial(existing, 2**14)  # bytes that a small database takes
-        if free_bytes and shutil.disk_usage(existing).free < free_bytes:
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as error:
-        return error
-    return None
+    write_trial(existing, 2**14)  # bytes that a small database takes
+    if free_bytes and shutil.disk_usage(existing).free < free_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @functools.cache
@@ -112,13 +111,12 @@ def _check_pyopencl() -> None:
     """Disable pyopencl's database if it is damaged or full, or held for more than two seconds."""
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
-    folder = _pyopencl_folder()
-    fault: Exception | None = _folder_fault(folder)
-    if fault is None:
-        version = ".".join(map(str, sys.version_info))
+    folder, version = _pyopencl_folder(), ".".join(map(str, sys.version_info))
+    try:
+        _check_folder(folder)
         for path in folder.glob(f"pdict-*-pyopencl-invoker-cache-*-{version}.sqlite"):
-            fault = fault or _database_fault(path)
-    if fault is not None:
+            _check_database(path)
+    except (sqlite3.Error, OSError) as fault:
         _disable_pyopencl_cache(folder, fault)
 
 
@@ -130,18 +128,14 @@ def _pyopencl_folder() -> Path:
     return platformdirs.user_cache_path("pytools", "pytools")
 
 
-def _database_fault(path: Path) -> Exception | None:
-    try:
-        opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
-        with contextlib.closing(opened) as connection:
-            (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if answer != "ok":
-                return sqlite3.DatabaseError(str(answer))
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-    except (sqlite3.Error, OSError) as error:
-        return error
-    return None
+def _check_database(path: Path) -> None:
+    opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+    with contextlib.closing(opened) as connection:
+        (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if answer != "ok":
+            raise sqlite3.DatabaseError(str(answer))
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
 
 
 def _disable_pyopencl_cache(folder: Path, cause: Any) -> None:

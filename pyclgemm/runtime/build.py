@@ -171,7 +171,7 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
 _context: cl.Context | None = None
 
 
-class CompilePool(contextlib.AbstractContextManager["CompilePool"]):
+class CompilePool:
     """Processes that compile for one device, each with a context of its own.
 
     Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
@@ -181,9 +181,6 @@ class CompilePool(contextlib.AbstractContextManager["CompilePool"]):
     def __init__(self, device: cl.Device) -> None:
         self._number = _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def binaries(self, sources: Sequence[KernelSource]) -> dict[KernelSource, bytes]:
         """Those of kernels that compile; whoever builds another in turn learns why it does not."""

@@ -28,7 +28,7 @@ from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
 from .arrays import SHARED, MatrixSequence, event_lists, overlaps
 from .build import build_kernel
-from .memory import launch_error, new_buffer
+from .memory import LAUNCH_FAULTS, new_buffer, typed_error
 from .queue_state import QueueState, Workspaces
 
 # One kernel, with an event or without.
@@ -338,7 +338,8 @@ class LaunchSequence:
 
     def _typed(self, error: cl.Error) -> Exception:
         names = ", ".join(launch.source.name for launch in self._schedule.launches)
-        return launch_error(error, self._queue, names, self._label)
+        device, label = self._queue.device, self._label
+        return typed_error(error, LAUNCH_FAULTS, device, kernels=names, label=label)
 
     def _launch(
         self, launches: Sequence[KernelLaunch], events: list[cl.Event] | None, with_event: bool

@@ -6,8 +6,8 @@ A driver's errors become the library's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyopencl as cl
@@ -27,7 +27,8 @@ def new_buffer(
     try:
         return cl.Buffer(context, flags, size, hostbuf=content)
     except cl.Error as error:
-        raise _allocation_error(error, what, size, context.devices[0]) from error
+        device = context.devices[0]
+        raise typed_error(error, _ALLOCATION_FAULTS, device, what=what, size=size) from error
 
 
 def new_array(
@@ -38,7 +39,7 @@ def new_array(
         return cl_array.empty(queue, shape, dtype, allocator=allocator)
     except cl.Error as error:
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        raise _allocation_error(error, what, size, queue.device) from error
+        raise typed_error(error, _ALLOCATION_FAULTS, queue.device, what=what, size=size) from error
 
 
 #: The types of arguments that need no transfer; their subclasses need none, either.
@@ -57,7 +58,8 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
         with InRuntime():
             return cl_array.to_device(queue, np.array(array, order="C", copy=None))
     except cl.Error as error:
-        raise _allocation_error(error, name, array.nbytes, queue.device) from error
+        facts = {"what": name, "size": array.nbytes}
+        raise typed_error(error, _ALLOCATION_FAULTS, queue.device, **facts) from error
 
 
 def check_array(name: str, array: Any) -> None:
@@ -127,47 +129,45 @@ _REFUSED = frozenset((
     _STATUS.BUILD_PROGRAM_FAILURE,
 ))  # fmt: skip
 
-#: What to raise for a driver's status at a launch, and with which message.
-_LAUNCH_ERRORS: tuple[tuple[frozenset[int], type[Exception], str], ...] = (
+#: What to raise for some statuses of a driver, and with which message.
+Faults: TypeAlias = tuple[tuple[Collection[int], type[Exception], str], ...]
+
+_ALLOCATION_FAULTS: Faults = (
     (
-        frozenset((_STATUS.INVALID_MEM_OBJECT,)), ArgumentError,
-        "the buffer of an array was released ({said}); give arrays that live",
+        _NO_BUFFER, AllocationError,
+        "{what} needs {size} bytes and {name!r} refused them ({status}); it has "
+        "{device.global_mem_size} bytes, at most {device.max_mem_alloc_size} for one buffer",
     ),
-    (_NO_MEMORY, AllocationError, "{device} has no memory left: {said}; it has {memory} bytes"),
+)  # fmt: skip
+
+LAUNCH_FAULTS: Faults = (
+    (
+        (_STATUS.INVALID_MEM_OBJECT,), ArgumentError,
+        "the buffer of an array was released ({status} at the launch of {kernels}); give arrays "
+        "that live",
+    ),
+    (
+        _NO_MEMORY, AllocationError,
+        "{name!r} has no memory left: {status} at the launch of {kernels}; it has "
+        "{device.global_mem_size} bytes",
+    ),
     (
         # Of events that a caller gave, or that came with an array.
-        frozenset((
-            _STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT
-        )), ArgumentError,
+        (_STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT),
+        ArgumentError,
         "wait_for, or the events of an array, hold an event that the queue cannot wait for "
-        "({said}); events of the queue's context are wanted",
+        "({status} at the launch of {kernels}); events of the queue's context are wanted",
     ),
-    (_REFUSED, LaunchError, "{label}{device} refused it: {said}"),
+    (_REFUSED, LaunchError, "{label}{name!r} refused it: {status} at the launch of {kernels}"),
 )  # fmt: skip
 
 
-def _allocation_error(error: cl.Error, what: str, size: int, device: cl.Device) -> Exception:
-    """The `AllocationError` of a driver's error, or the error itself if it is of another kind."""
-    code = getattr(error, "code", None)
-    if code not in _NO_BUFFER:
-        original: Exception = error
-        return original
-    return AllocationError(
-        f"{what} needs {size} bytes and {device.name.strip()!r} refused them "
-        f"({_STATUS.to_string(code)}); it has {device.global_mem_size} bytes, at most "
-        f"{device.max_mem_alloc_size} for one buffer"
-    )
-
-
-def launch_error(
-    error: cl.Error, queue: cl.CommandQueue, kernels: str, label: str = ""
-) -> Exception:
-    """What to raise for a driver's error at a launch; the error itself where the device is lost."""
+def typed_error(error: cl.Error, faults: Faults, device: cl.Device, **facts: Any) -> Exception:
+    """What to raise for a driver's error: the error itself if it is none of these faults."""
     original: Exception = error
     code = getattr(error, "code", None)  # None: pyopencl raised it for reasons of its own
-    for codes, kind, message in _LAUNCH_ERRORS:
+    for codes, kind, message in faults:
         if code in codes:
-            said = f"{_STATUS.to_string(code)} at the launch of {kernels}"
-            device, memory = repr(queue.device.name.strip()), queue.device.global_mem_size
-            return kind(message.format(said=said, device=device, memory=memory, label=label))
+            facts |= {"status": _STATUS.to_string(code), "name": device.name.strip()}
+            return kind(message.format(device=device, **facts))
     return original

@@ -25,8 +25,9 @@ def storing(number):
 @pytest.fixture
 def pool(device, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    with CompilePool(device) as pool:
-        yield pool
+    pool = CompilePool(device)
+    yield pool
+    pool.close()
 
 
 def answer(queue, source):
