@@ -19,7 +19,7 @@ from ..problem.matrix import matrix_of, parse_transposition
 from ..problem.precision import is_complex, resolve_precision
 from ..problem.problem import Epilogue
 from ..runtime.arrays import PackedMatrix
-from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import check_array, new_buffer, to_device
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
@@ -86,7 +86,7 @@ def pack(
         rows, columns = packed.padded_shape
         form = PackedForm(along_k=layout.along_k)
         launch = pack_launch("b", "packed", matrix, "b", dtype, (columns, rows), traits, form)
-    operands = Operand("b", "b"), Operand("packed", "out", is_result=True)
+    operands = {"b": "b", "packed": "out"}
     sequence = LaunchSequence(queue_state(queue), Schedule((launch,)), operands)
     sequence.enqueue((array, packed), wait_for=wait_for)
     return packed

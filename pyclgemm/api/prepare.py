@@ -19,7 +19,7 @@ from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_prec
 from ..problem.problem import Epilogue
 from ..problem.product import Product, folded, make_product
 from ..runtime.arrays import MatrixSequence, PackedMatrix, count_of, operand_matrix
-from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import check_queue
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
@@ -268,10 +268,10 @@ def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> 
     is_empty = 0 in (problem.m, problem.n, problem.products)
     schedule = Schedule(()) if is_empty else make_schedule(product, config, traits)
     left, right = ("b", "a") if product.swapped else ("a", "b")
-    operands = [Operand(left, "a"), Operand(right, "b"), Operand("out", "out", is_result=True)]
+    operands = {left: "a", right: "b", "out": "out"}
     if problem.c:
-        operands.append(Operand("c", "c", may_be_result=True))
+        operands["c"] = "c"
     if problem.bias:
-        operands.append(Operand("bias", "bias"))
+        operands["bias"] = "bias"
     label = f"{type(config).__name__}({config}): "
     return LaunchSequence(queue_state(queue), schedule, operands, ("alpha", "beta"), label)

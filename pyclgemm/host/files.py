@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import FileError
 
@@ -291,17 +291,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _not_finite(text: str) -> NoReturn:
-    raise JsonError(f"{text} is no number of JSON")
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise JsonError(f"{text[:60]} is too large a number")
+        fault = "too large a number" if text[-1].isdigit() else "no number of JSON"
+        raise JsonError(f"{text[:60]} is {fault}")
     return value
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_not_finite, parse_float=_finite
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)

@@ -32,17 +32,14 @@ from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
 from ..runtime.arrays import View
-from ..runtime.launcher import LaunchSequence, Operand
+from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import check_array, check_queue, new_array, through_device
 from ..runtime.queue_state import queue_state
 from .choice import TensorStack, Transform, TransformChoice, choose_transform, describe_transform
 from .codegen import make_kronecker_schedule, make_schedule
 
-OPERANDS = (
-    Operand("tensors", "tensors"),
-    Operand("matrix", "matrix"),
-    Operand("out", "out", is_result=True),
-)
+#: What the launches call the arrays of a call, and what messages do.
+_OPERANDS = {name: name for name in ("tensors", "matrix", "out")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,7 +140,7 @@ def build_transform(
         schedule = _kronecker_schedule(queue, transform, traits)
     else:
         schedule = make_schedule(transform, choice, traits)
-    return LaunchSequence(queue_state(queue), schedule, OPERANDS)
+    return LaunchSequence(queue_state(queue), schedule, _OPERANDS)
 
 
 def _kronecker_schedule(

@@ -14,8 +14,7 @@ import functools
 import operator
 import struct
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -123,16 +122,6 @@ def _kernel_scalar(argument: Argument, value: Any) -> Any:
     return np.frombuffer(content, scalar)[0]
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An array that each call of a sequence gives."""
-
-    role: str  # what the launches call it
-    name: str  # what messages call it
-    is_result: bool = False  # whether it is the one that is written
-    may_be_result: bool = False  # whether it may be the result itself, for an update in place
-
-
 class _BoundKernels:
     """The kernels of a sequence, and what the last call left set on them.
 
@@ -181,15 +170,16 @@ class _BoundKernels:
 class LaunchSequence:
     """Launches in order on one queue, for any arrays of the layout that they were made for.
 
-    `operands` and `scalars` are what a call gives, in order; `label` begins messages about a
-    refused launch.
+    `operands` are the arrays that a call gives, in order: what the launches call each, and what
+    messages do. "out" is the result, and "c" may be the result itself, for an update in place.
+    `scalars` are given behind them; `label` begins messages about a refused launch.
     """
 
     def __init__(
         self,
         state: QueueState,
         schedule: Schedule,
-        operands: Sequence[Operand],
+        operands: Mapping[str, str],
         scalars: Sequence[str] = (),
         label: str = "",
     ) -> None:
@@ -197,30 +187,25 @@ class LaunchSequence:
         self._context = state.context
         self._pool = state.workspaces
         self._schedule = schedule
-        self._operands = tuple(operands)
+        roles, self._names = tuple(operands), tuple(operands.values())
         #: Contexts of the last call's arrays, which equal the queue's.
-        self._contexts = [self._context] * len(self._operands)
-        self._result = next(i for i, one in enumerate(operands) if one.is_result)
+        self._contexts = [self._context] * len(roles)
+        self._result = self._names.index("out")
         #: The index of the operand that may be the result itself.
-        self._addend = next((i for i, one in enumerate(operands) if one.may_be_result), None)
+        self._addend = self._names.index("c") if "c" in self._names else None
         given = {argument for launch in schedule.launches for argument in launch.arguments}
         #: Indices of the operands whose matrices are found by offsets.
-        self._scattered = tuple(
-            i for i, one in enumerate(operands) if MatrixOffsets(one.role) in given
-        )
+        self._scattered = tuple(i for i, role in enumerate(roles) if MatrixOffsets(role) in given)
         # On an in-order queue only the first launch has anything to wait for.
         self._chained = not state.in_order
         self._label = label
         #: The buffers of a call, and then its numbers, in the order in which `enqueue` lists them.
         self._buffers: tuple[LaunchArgument, ...] = (
-            *(Buffer(one.role) for one in operands),
-            *(MatrixOffsets(operands[i].role) for i in self._scattered),
-            *(Buffer(name) for name in schedule.workspaces),
+            *map(Buffer, roles),
+            *(MatrixOffsets(roles[i]) for i in self._scattered),
+            *map(Buffer, schedule.workspaces),
         )
-        self._numbers: tuple[LaunchArgument, ...] = (
-            *(Offset(one.role) for one in operands),
-            *map(Scalar, scalars),
-        )
+        self._numbers: tuple[LaunchArgument, ...] = *map(Offset, roles), *map(Scalar, scalars)
         self._idle = deque([self._bind()], maxlen=_MOST_IDLE)
 
     def enqueue(
@@ -248,11 +233,10 @@ class LaunchSequence:
             numbers.append(array.offset)
             events += array.events
         if contexts != self._contexts:
-            for operand, context in zip(self._operands, contexts, strict=True):
+            for name, context in zip(self._names, contexts, strict=True):
                 if context != self._context:
                     raise ArgumentError(
-                        f"{operand.name} belongs to another context than queue; it must be made "
-                        "in the same"
+                        f"{name} belongs to another context than queue; it must be made in the same"
                     )
         # Lists find the same objects equal without a comparison, which here is a call of C++.
         self._contexts = contexts
@@ -270,15 +254,15 @@ class LaunchSequence:
 
     def _check_apart(self, arrays: Sequence[Any], out: Any) -> None:
         """Raise `ArgumentError` if an operand shares elements with the result."""
-        for operand, array in zip(self._operands, arrays, strict=True):
+        for name, array in zip(self._names, arrays, strict=True):
             if (
-                not operand.is_result
-                and not (array is out and operand.may_be_result)
+                name != "out"
+                and not (array is out and name == "c")
                 and array.base_data is not None
                 and array.base_data == out.base_data
-                and overlaps(array, out, in_place=operand.may_be_result)
+                and overlaps(array, out, in_place=name == "c")
             ):
-                raise ArgumentError(SHARED.format(name=operand.name))
+                raise ArgumentError(SHARED.format(name=name))
 
     def _enqueue(
         self, arrays: Sequence[Any], out: Any, buffers: list[Any], numbers: list[Any],
@@ -298,8 +282,7 @@ class LaunchSequence:
                 offsets = [array.offset // array.dtype.itemsize for array in arrays]
                 bound.set_numbers(numbers, [*offsets, *numbers[len(arrays) :]])
             for index in self._scattered:
-                name = self._operands[index].name
-                buffers.append(self._offset_buffer(bound, name, arrays[index]))
+                buffers.append(self._offset_buffer(bound, self._names[index], arrays[index]))
             if workspaces is not None:
                 for name, size in self._schedule.workspaces.items():
                     buffers.append(workspaces.buffer(name, size))
