@@ -1,5 +1,6 @@
 """Configurations, database files and databases for tests that need no device."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -14,12 +15,10 @@ from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
 
-SMALL = XgemmDirectConfig(
-    WGD=16, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
 )
+SMALL = replace(DIRECT, WGD=16)
 LARGE = XgemmConfig(
     MWG=128, NWG=128, KWG=32, MDIMC=16, NDIMC=16, MDIMA=32, NDIMB=32, KWI=2, VWM=4, VWN=4
 )
@@ -73,11 +72,11 @@ def save_records(path, traits, name, records, **options):
     update_file(path, lambda: extended_file(path, traits, name, records, **options))
 
 
-def measured(records, threshold=None, traits=None, types=FLOAT32):
+def measured(records, threshold=None, traits=None):
     """A file of the device's own, whose paths were timed against each other."""
     traits = traits or gpu()
     match = Match("device", traits.type, device=traits.name)
-    return made_file(records, match, threshold, kind="measured", types=types)
+    return made_file(records, match, threshold, kind="measured")
 
 
 GENERIC = made_file(

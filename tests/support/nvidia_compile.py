@@ -27,16 +27,11 @@ _FENCE = "atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, mem
 class Assembled:
     """What ptxas says of a kernel."""
 
-    #: Of a work-item, at the start.
-    registers: int
-    #: Bytes of registers that are stored and loaded again, in all functions.
-    spilled: int
-    #: Private memory of a work-item, in all functions: arrays that are not in registers.
-    stack_bytes: int
-    #: Local memory of a work-group.
-    local_bytes: int
-    #: Performance losses that it states.
-    complaints: tuple[str, ...]
+    registers: int  # of a work-item, at the start
+    spilled: int  # bytes of registers that are stored and loaded again, in all functions
+    stack_bytes: int  # of a work-item, in all functions: arrays that are not in registers
+    local_bytes: int  # of a work-group
+    complaints: tuple[str, ...]  # performance losses that it states
 
 
 @cache

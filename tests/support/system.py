@@ -39,8 +39,8 @@ def wait_until(condition, what, seconds=60.0, pause=0.02):
     return found
 
 
-def text_of(table, width=160):
-    console = Console(width=width, record=True, file=io.StringIO())
+def text_of(table):
+    console = Console(width=160, record=True, file=io.StringIO())
     console.print(table)
     return console.export_text()
 

@@ -84,14 +84,14 @@ def _with_exchange(text, unit):
     return re.sub(r"(__kernel .*?\)\n\{)", rf"\1\n    {local}", text, count=1, flags=re.DOTALL)
 
 
-def skip_without_emulation(device, *, may_be_slow=False):
+def skip_without_emulation(device):
     """Skip a test where emulated kernels do not run, or compile for seconds."""
     traits = traits_of(device)
     if device.type != cl.device_type.CPU:
         pytest.skip("the emulation is for CPUs")
     if traits.is_pocl_5_0:
         pytest.skip(f"{traits.platform} {traits.driver} compiles such kernels wrongly")
-    if not may_be_slow and 32 not in traits.sub_group_sizes:
+    if 32 not in traits.sub_group_sizes:
         pytest.skip("the emulation's barriers take this runtime seconds to compile")
 
 
