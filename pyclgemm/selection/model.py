@@ -3,10 +3,8 @@
 A family predicts the time of a configuration from the ceilings of the device
 (`pyclgemm.families.cost`). Two things are learnt from measurements and kept in the databases:
 coefficients of each family, fitted to all its times, and the records themselves. Where a
-configuration was measured on products near this one, its prediction is corrected by what it missed
-there, the more the nearer: kriging of the residual (C. Rasmussen and C. Williams, "Gaussian
-Processes for Machine Learning", 2006, section 2.7) with a weight for each record by itself, which
-takes no system of equations for each product.
+configuration or its like was measured on products near this one, its prediction is corrected by
+what was missed there (`pyclgemm.selection.residuals`).
 """
 
 from __future__ import annotations
@@ -29,17 +27,11 @@ from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
 from .features import Features, extents, features_of, features_of_record, problem_of, seconds_of
 from .records import Match, Record, Source, kind_of
+from .residuals import Residuals
 
-#: Octaves over which what a prediction missed at a record still tells something; the weight, in
-#: records, of having missed nothing; and the logarithm by which a configuration counts as slower
-#: that was measured nowhere near, for the least of many uncertain predictions is too low. Chosen
-#: on an H200, float32 and float16, by leaving shapes out.
-_REACH = 2.0
-_PRIOR = 1.0
+#: The logarithm by which a configuration counts as slower that was measured nowhere near: the least
+#: of many uncertain predictions is too low.
 _DOUBT = 0.15
-#: The part of a record's weight that is left where an operand lies otherwise.
-_OTHER_LAYOUT = 0.5
-
 
 #: Elements of the widest vectors that kernels of few rows load.
 _WIDEST = 8
@@ -83,12 +75,8 @@ class Knowledge:
         for file, entry in self.hits:
             for family, coefficients in entry.model.items():
                 self.fitted.setdefault(family, (coefficients, self._whole(file.ceilings)))
-        measured = [
-            (file, record)
-            for file, entry in self.hits
-            if file.source.kind == "measured"
-            for record in entry.records
-        ]
+        entries = [hit for hit in self.hits if hit[0].source.kind == "measured"]
+        measured = [(file, record) for file, entry in entries for record in entry.records]
         #: Whether so many configurations were measured that databases have those that matter.
         self.is_measured = len({record.config for _, record in measured}) >= _ENOUGH
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
@@ -99,7 +87,9 @@ class Knowledge:
         self.candidates: list[Candidate] = []
         self.passed_over: dict[str, list[str]] = {}
         self._take_candidates()
-        self._take_times([record for _, record in measured])
+        # The times of a type whose coefficients an entry borrows tell of this one, too.
+        lent = [record for _, entry in entries if entry.like for record in entry.like.own]
+        self._take_times([*(record for _, record in measured), *lent])
         #: Those that were asked for, by how products lie.
         self.rankings: dict[GemmProblem, Ranking] = {}
 
@@ -145,12 +135,14 @@ class Knowledge:
             problem = problem_on(problem_of(record, *self._name), self.traits)
             if work := self.work(record.config, problem):
                 timed.append((seconds_of(record.gflops, problem), record.config, problem, work))
-        sizes = np.array([extents(problem) for _, _, problem, _ in timed], float).reshape(-1, 4)
-        self.configs = [config for _, config, _, _ in timed]
-        self.places = np.log2(sizes)  # of m, n, k and products, a row for each record
-        self.layouts = [(problem.a.order, problem.b.order) for _, _, problem, _ in timed]
-        predicted = self.table([(config, work) for _, config, _, work in timed]).seconds(*sizes.T)
-        self.missed = np.log([seconds for seconds, _, _, _ in timed] / predicted)
+        configs = [config for _, config, _, _ in timed]
+        self.residuals = Residuals(
+            configs,
+            [_layout(problem) for _, _, problem, _ in timed],
+            np.array([extents(problem) for _, _, problem, _ in timed], float).reshape(-1, 4),
+            self.table([(config, work) for _, config, _, work in timed]),
+            np.array([seconds for seconds, _, _, _ in timed]),
+        )
 
     def work(self, config: Config, problem: GemmProblem) -> Work | None:
         """What a configuration does, at the ceilings that its coefficients are about."""
@@ -238,15 +230,8 @@ class Ranking:
         ]
         self.candidates = [one for one, _ in able]
         self._table = known.table([(one.config, work) for one, work in able])
-        numbers = {one.config: number for number, one in enumerate(self.candidates)}
-        kept = [index for index, config in enumerate(known.configs) if config in numbers]
-        layout = problem.a.order, problem.b.order
-        self._places = known.places[kept]
-        self._missed = known.missed[kept]
-        self._of = np.array([numbers[known.configs[index]] for index in kept], int)
-        self._weights = np.array(
-            [1.0 if known.layouts[index] == layout else _OTHER_LAYOUT for index in kept]
-        )
+        configs = [one.config for one in self.candidates]
+        self._corrections = known.residuals.of(configs, self._table, _layout(problem))
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates, the one that is expected to be the fastest first."""
@@ -261,17 +246,17 @@ class Ranking:
     def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
         """The expected time of each candidate, the time by which they are compared, and the doubt.
 
-        That is 1 where nothing near was measured, and the less the more was.
+        That is 1 where it was measured nowhere near, and the less the more often it was.
         """
         sizes = extents(problem)
-        octaves = self._places - np.log2(sizes)
-        near = self._weights * np.exp(-np.square(octaves).sum(1) / (2 * _REACH**2))
-        count = len(self.candidates)
-        weight = np.bincount(self._of, near, count)
-        missed = np.bincount(self._of, near * self._missed, count) / (weight + _PRIOR)
+        missed, doubt = self._corrections.at(sizes)
         expected = self._table.seconds(*sizes) * np.exp(missed)
-        doubt = np.sqrt(_PRIOR / (weight + _PRIOR))
         return expected, expected * np.exp(_DOUBT * doubt), doubt
+
+
+def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
+    """How matrices lie, as far as measured times tell of each other by it."""
+    return problem.a.order, problem.b.order, problem.out.alignment >= _WIDEST
 
 
 def _lying(problem: GemmProblem) -> GemmProblem:

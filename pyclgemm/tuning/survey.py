@@ -98,7 +98,7 @@ class Survey:
         self._known = known = knowledge(database, self._traits, *self._name)
         self._recorded = [sample for _, entry in known.hits for sample in recorded(entry)]
         # What was learnt once is drawn no second time.
-        self._random = np.random.default_rng((seed, len(known.configs)))
+        self._random = np.random.default_rng((seed, len(known.residuals.configs)))
         typical = typical_ceilings(self._traits)
         # Other devices, for which a contribution is, have ceilings of their own.
         self._ceilings = typical if contributes else known.ceilings

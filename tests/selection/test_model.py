@@ -119,13 +119,29 @@ def test_a_prediction_is_corrected_by_what_it_missed_nearby(factor):
     # Towards what was measured, but never all the way; the less, the farther.
     assert 0.3 < ratios[0] < 1
     assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-2:] == pytest.approx([0, 0], abs=0.02)
-    # The same operands lying otherwise tell less, two records more, and other kernels nothing.
+    assert ratios[-2:] == pytest.approx([0, 0], abs=0.03)
+    # The same operands lying otherwise tell less, two records more, and other families nothing.
     other = np.log(missed("1024x1024x1100:TN", record)[0]) / np.log(factor)
     assert 0 < other < ratios[0]
     both = missed("1024x1024x1100", record, slower("1024x1024x1200", factor))
     assert ratios[0] < np.log(both[0]) / np.log(factor) < 1
     assert both[1] == pytest.approx(1)
+
+
+def test_configurations_that_are_like_the_measured_one_are_corrected_too():
+    like = replace(LARGE, GROUP_M=2 * LARGE.GROUP_M)
+    others = [like, replace(like, NWG=2 * LARGE.NWG), DIRECT]
+    own = measured(
+        [recorded("9x9x9000*900", one) for one in others] + [slower("1024x1024x1024", 10)]
+    )
+    wanted, database = asked("1024x1024x1100"), a_database(own)
+    ranked = db.ranking(wanted, gpu(), database).ordered(wanted)
+    expected = {one.config: one.seconds for one in ranked}
+    predicted = db.predict([LARGE, *others], wanted, gpu(), database)
+    ratios = [expected[one] / time for one, time in zip([LARGE, *others], predicted, strict=True)]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] == pytest.approx(1, rel=0.01)  # another family
+    assert ratios[0] > 1.2 * ratios[1] and ratios[-2] > 1.2
 
 
 def test_slow_records_make_room_for_another_kernel():

@@ -215,7 +215,7 @@ def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run):
         of_family = numbers.setdefault((kernel.problem.dtype, kernel.config.family), {})
         number = of_family.setdefault(kernel.config, len(of_family))
         (expected,) = predict([kernel.config], kernel.problem, traits, known)
-        return float(expected) * (1.0, 4.0, 0.25)[number % 3]
+        return float(expected) * (1.0, 16.0, 1 / 16)[number % 3]
 
     found, _ = run(60.0, seconds_of=seconds_of)
     assert found.fits == {}
