@@ -71,23 +71,18 @@ def test_types_and_numbers_that_are_refused(call, words):
         call()
 
 
-@pytest.mark.parametrize(
-    ("precision", "architecture", "wanted"),
-    [
+def test_sources_name_both_types_and_read_halves_as_the_compiler_can():
+    config = BASES["direct"]
+    for precision, architecture, wanted in (
         ("F16_F16_F16", "gfx1030", "half *restrict a"),
         # NVIDIA's compiler has no read-only load of four halves.
-        ("F16_F16_F16", "sm_75", "half *a"), ("F16_F16_F32", "sm_75", "half *restrict a"),
-    ],
-)  # fmt: skip
-def test_sources_name_both_types_and_read_halves_as_the_compiler_can(
-    precision, architecture, wanted
-):
-    product = GemmShape(8, 8, 8).product("float16", precision, result_dtype="float32")
-    config = BASES["direct"]
-    text = family_of(config).source(product.problem, config, typical_traits(architecture)).text
-    assert f"float16 -> float32, {precision}" in text.splitlines()[0]
-    assert f"const __global {wanted}" in text
-    assert "__global float *out" in text
+        ("F16_F16_F16", "sm_75", "half *a"),
+        ("F16_F16_F32", "sm_75", "half *restrict a"),
+    ):
+        product = GemmShape(8, 8, 8).product("float16", precision, result_dtype="float32")
+        text = family_of(config).source(product.problem, config, typical_traits(architecture)).text
+        assert f"float16 -> float32, {precision}" in text.splitlines()[0]
+        assert f"const __global {wanted}" in text and "__global float *out" in text
 
 
 def test_tf32_is_held_to_elements_that_are_cut_off():

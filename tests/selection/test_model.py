@@ -289,20 +289,17 @@ def test_a_device_is_measured_calibrated_or_neither():
         assert standing(a_database(*files), gpu()) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "last", "reason"),
-    [
+def test_the_threshold_that_ships_for_navi_14_decides():
+    traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
+    for text, path, last, reason in (
         ("447x447x447", "direct", "indirect", "max(m, n) = 447 is below 448"),
         ("448x448x448", "indirect", "direct", "max(m, n) = 448 is at least 448"),
         ("2048x16x2048:TN", "indirect", "direct", "max(m, n) = 2048 is at least 448"),
         ("1x4096x4096", "gemv", "direct", "max(m, n) = 4096 is at least 448"),
-    ],
-)
-def test_the_threshold_that_ships_for_navi_14_decides(text, path, last, reason):
-    traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
-    choice = select(asked(text), traits, database)
-    assert (choice.path, choice.alternatives[-1].path) == (path, last)
-    assert choice.reason.startswith(f"{reason}, ")
+    ):
+        choice = select(asked(text), traits, database)
+        assert (choice.path, choice.alternatives[-1].path) == (path, last)
+        assert choice.reason.startswith(f"{reason}, ")
 
 
 @pytest.mark.parametrize("precision", ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6"])

@@ -148,12 +148,6 @@ def test_the_error_about_unseen_configurations_tells_whether_a_fit_is_worth_havi
     assert wins == 5 if is_better else wins <= 2
 
 
-def test_nothing_is_known_of_unseen_configurations_after_one():
-    cases = 9 * list(products(np.random.default_rng(9), 1))
-    samples = sampled(cases, 9 * [1e-3])
-    assert times_by_family(samples, TRAITS, CEILINGS)["direct"].error_of_unseen() == np.inf
-
-
 @pytest.mark.parametrize(("configs", "least", "most"), [(99, 0.85, 1.0), (3, 0.1, 0.5)])
 def test_what_is_assumed_counts_little_beside_many_configurations(configs, least, most):
     """How far the coefficient of memory goes from what is assumed to what the times say, of 1."""
@@ -167,10 +161,13 @@ def test_what_is_assumed_counts_little_beside_many_configurations(configs, least
     assert least < np.mean(moved) < most
 
 
-def test_too_few_times_give_none():
-    cases = list(products(np.random.default_rng(6), 7))
-    assert fit_coefficients(sampled(cases, 7 * [1e-3]), TRAITS, CEILINGS) == {}
-    assert fit_coefficients([], TRAITS, CEILINGS) == {}
+def test_too_few_times_give_none_and_one_configuration_tells_of_no_other():
+    for number in (0, 7):
+        cases = list(products(np.random.default_rng(6), number))
+        assert fit_coefficients(sampled(cases, number * [1e-3]), TRAITS, CEILINGS) == {}
+    cases = 9 * list(products(np.random.default_rng(9), 1))
+    times = times_by_family(sampled(cases, 9 * [1e-3]), TRAITS, CEILINGS)
+    assert times["direct"].error_of_unseen() == np.inf
 
 
 def test_families_are_fitted_apart_and_those_without_a_prediction_not_at_all():
