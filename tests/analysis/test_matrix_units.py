@@ -24,7 +24,6 @@ from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.device.probe import MARK
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
@@ -249,7 +248,7 @@ def test_dry_runs_count_the_space_of_units(monkeypatch, architecture, precision)
     process = nullcontext(SimpleNamespace(traits=typical_traits(architecture)))
     monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: process)
     lacks = (architecture, precision) == ("gfx1100", "TF32_TF32_F32")
-    with pytest.raises(UnsupportedError, match=precision) if lacks else nullcontext():
+    with pytest.raises(pyclgemm.UnsupportedError, match=precision) if lacks else nullcontext():
         tables = tuning_report.dry_run_tables(None, "float32", precision, [CUBE], 60.0)
         spaces, plan = map(text_of, tables)
         assert "matrix" in spaces and "SUBGROUPS_M" in spaces and "direct" not in spaces

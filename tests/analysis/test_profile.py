@@ -78,7 +78,11 @@ def test_shared_tiles_move_partial_sums(queue):
     assert ("joining sums moves" in text) is (units > 1)
 
 
-def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
+def test_a_wider_result_is_what_is_measured_and_a_wrong_one_ends_the_profile(queue, monkeypatch):
+    options = {"result_dtype": "float32", "reads_c": True, "bias": True}
+    analysis = profiled(queue, SMALL.product("float16", **options)).analysis
+    assert analysis.product.problem.types == "float16 -> float32"
+    assert analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
     real = operand_pool.plan
 
     def without_a(queue, a, b, *rest, **others):
@@ -88,13 +92,6 @@ def test_a_wrong_result_ends_the_profile(queue, monkeypatch):
     monkeypatch.setattr(operand_pool, "plan", without_a)
     with pytest.raises(PyclgemmError, match="is wrong"):
         profiled(queue, SMALL.product())
-
-
-def test_a_wider_result_is_what_is_measured(queue):
-    options = {"result_dtype": "float32", "reads_c": True, "bias": True}
-    analysis = profiled(queue, SMALL.product("float16", **options)).analysis
-    assert analysis.product.problem.types == "float16 -> float32"
-    assert analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
 
 
 def test_float16_sums_are_compared_with_their_own_ceiling(queue):

@@ -12,7 +12,6 @@ import pytest
 import pyclgemm
 from pyclgemm.api import autotune as autotuning
 from pyclgemm.api import gemm as gemm_module
-from pyclgemm.errors import KernelBuildError, UnsupportedError
 from pyclgemm.selection.database import read_file
 from pyclgemm.selection.saving import user_file
 from tests.support.arrays import draw, upload
@@ -132,14 +131,14 @@ def test_slow_builds_leave_choices_out(queue, home, square, build, timed):
 @pytest.mark.parametrize("refused", [1, 5])
 def test_choices_that_cannot_be_built_are_left_out(queue, home, square, refused):
     plan = pyclgemm.plan(queue, *square)
-    build, errors = autotuning.build_sequence, refused * [KernelBuildError("a test")]
+    build, errors = autotuning.build_sequence, refused * [pyclgemm.KernelBuildError("a test")]
 
     def refusing(*arguments):
         if errors:
             raise errors.pop()
         return build(*arguments)
 
-    expected = raises(UnsupportedError, "none of 5") if refused == 5 else nullcontext()
+    expected = raises(pyclgemm.UnsupportedError, "none of 5") if refused == 5 else nullcontext()
     with patch.object(autotuning, "build_sequence", refusing), expected:
         plan.autotune(top=5, seconds=5.0, save=False)
         assert plan.choice.reason == "the fastest of 4 that were timed"

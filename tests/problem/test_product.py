@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.errors import ArgumentError, ShapeError
 from pyclgemm.families.registry import oriented, problem_on
 from pyclgemm.problem.matrix import Matrix, check_writable
 from pyclgemm.problem.precision import resolve_precision
@@ -56,7 +55,7 @@ def test_a_shape_is_written_as_it_is_read_and_another_form_is_none():
     ],
 )
 def test_what_is_no_shape_is_refused(make, words):
-    with pytest.raises(ArgumentError, match=words):
+    with pytest.raises(pyclgemm.ArgumentError, match=words):
         make()
 
 
@@ -213,7 +212,7 @@ extents, strides = st.integers(0, 5), st.integers(-7, 7)
 def test_a_result_is_refused_where_two_entries_share_memory(rows, columns, row, column):
     addresses = {i * row + j * column for i in range(rows) for j in range(columns)}
     is_shared = len(addresses) < rows * columns
-    with pytest.raises(ShapeError, match="share memory") if is_shared else nullcontext():
+    with pytest.raises(pyclgemm.ShapeError, match="share memory") if is_shared else nullcontext():
         check_writable(View((rows, columns), (row * 2, column * 2), np.dtype(np.float16), 0))
 
 

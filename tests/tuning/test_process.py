@@ -12,7 +12,6 @@ import pyclgemm
 from pyclgemm import CpuConfig
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.discovery import working_devices
-from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning import process as process_module
@@ -94,8 +93,8 @@ def test_an_accident_in_preparation_is_left_for_the_trial_to_tell(accident):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"device": "no such device"}, ArgumentError, "device is 'no such device'"),
-        ({"precision": "F64_F64_F64"}, DtypeError, "the operands are float32"),
+        ({"device": "no such device"}, pyclgemm.ArgumentError, "device is 'no such device'"),
+        ({"precision": "F64_F64_F64"}, pyclgemm.DtypeError, "the operands are float32"),
     ],
 )
 def test_the_devices_own_error_is_raised(arguments, error, message):
@@ -108,7 +107,7 @@ def test_a_device_without_units_says_so():
     able = [bool(matrix_unit(precision, one.traits)) for one in working_devices()]
     if all(able):
         pytest.skip(f"every device has matrix units for {precision.name}")
-    with pytest.raises(UnsupportedError, match="matrix units"):
+    with pytest.raises(pyclgemm.UnsupportedError, match="matrix units"):
         start(device=str(able.index(False)), precision=precision.name)
 
 
@@ -121,7 +120,7 @@ def test_a_device_without_units_says_so():
 )
 def test_a_process_that_cannot_start_says_why(program, reason):
     """The second one shows that a process imports this library, wherever it was started."""
-    with pytest.raises(UnsupportedError, match=reason):
+    with pytest.raises(pyclgemm.UnsupportedError, match=reason):
         TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 

@@ -65,10 +65,8 @@ def spoil_plans(plans):
             def spoiled(a, b, *, out):
                 ready(a, b, out=out)
                 offset = sum(i * stride for i, stride in zip(where, out.strides, strict=True))
-                cl.enqueue_copy(
-                    out.queue, out.base_data, np.float32(value),
-                    dst_offset=offset % out.base_data.size, wait_for=out.events,
-                )  # fmt: skip
+                spoiling = {"dst_offset": offset % out.base_data.size, "wait_for": out.events}
+                cl.enqueue_copy(out.queue, out.base_data, np.float32(value), **spoiling)
 
             return spoiled if options["config"] == config else ready
 
@@ -101,25 +99,21 @@ def test_with_a_rival_both_are_timed_and_its_failure_is_not_the_candidates(bench
     assert (outcome.status, outcome.rival_seconds) == ("fine", None)
 
 
-def with_much_local_memory(traits):
-    depth = 8 * max(1, traits.local_memory_bytes // (8 * 512 * 4))
-    return XgemmDirectConfig(
-        WGD=512, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1, KWGD=depth
-    )
-
-
 @pytest.mark.parametrize(
     ("shape", "config", "reason"),
     [
         (SHAPE, BATCH_CONFIG, "this is a single product"),
         (SHAPE, CpuConfig(MR=4, NR=15, KC=128, VW=8), "NR must be a multiple of VW"),
-        (SHAPE, with_much_local_memory, "local memory"),
+        (SHAPE, None, "local memory"),
         (GemmShape(2**24, 1, 2**24), CONFIG, "a of 16777216x1x16777216 takes"),
     ],
 )
 def test_what_is_refused_has_its_reason(bench, traits, shape, config, reason):
-    config = config(traits) if callable(config) else config
-    outcome = bench.run(Trial(shape, config))
+    depth = 8 * max(1, traits.local_memory_bytes // (8 * 512 * 4))
+    much_local_memory = XgemmDirectConfig(
+        WGD=512, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1, KWGD=depth
+    )
+    outcome = bench.run(Trial(shape, config or much_local_memory))
     assert outcome.status == "refused" and reason in outcome.reason
 
 
