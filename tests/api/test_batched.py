@@ -116,16 +116,13 @@ def test_plans_of_stacks_and_of_a_shared_b_that_is_one_product(queue, rng):
             assert_gemm(got, a, right)
 
 
-@pytest.mark.parametrize(
-    ("batch", "sizes", "config", "message"),
-    [
+def test_what_small_kernels_cannot():
+    for batch, sizes, config, message in (
         (None, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
         (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
         (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
-    ],
-)
-def test_what_small_kernels_cannot(batch, sizes, config, message):
-    assert message in refusal(config, problem(*sizes, batch=batch), gpu())
+    ):
+        assert message in refusal(config, problem(*sizes, batch=batch), gpu())
 
 
 def test_many_small_products_take_kernels_of_their_own(queue, traits):

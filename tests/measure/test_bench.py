@@ -261,11 +261,11 @@ def test_the_calls_of_a_burst_are_as_many_as_the_host_gets_ahead_with(make, want
     assert burst.calls in calls
 
 
-@pytest.mark.parametrize(("launches", "calls"), [(1, 200), (5, 100)])
-def test_no_more_launches_are_on_their_way_than_a_driver_takes(launches, calls):
-    contender = fake()
-    contender.launches = launches
-    assert run([contender])["x"].calls == calls
+def test_no_more_launches_are_on_their_way_than_a_driver_takes():
+    for launches, calls in ((1, 200), (5, 100)):
+        contender = fake()
+        contender.launches = launches
+        assert run([contender])["x"].calls == calls
 
 
 @pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it

@@ -65,11 +65,14 @@ def written(tmp_path, content):
 
 
 def test_an_entry_without_records_has_those_of_another_without_their_speed(tmp_path):
-    read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None})))
+    double = ("float64", "F64_F64_F64")
+    read = read_file(written(tmp_path, document({BRAIN: HALF, HALF: None, double: HALF})))
     lender, entry = entry_of(read, HALF), entry_of(read, BRAIN)
     assert (lender.records, lender.own, lender.borrowed) == (LENT, LENT, ())
     assert entry.own == ()
     assert entry.records == entry.borrowed == without_speed(*LENT)
+    # Warpgroup units multiply no float64; the others do.
+    assert entry_of(read, double).records == without_speed(*LENT[1:])
 
 
 REPEATED = Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
@@ -108,13 +111,6 @@ def test_an_own_record_is_taken_before_a_borrowed_one_of_its_place():
         assert select(LARGE.problem(*BRAIN), H100, database).config == config
         assert select(LARGE.problem(*BRAIN), without_units, database).config == MATRIX
         assert select(LARGE.problem(*HALF), H100, database).config == WGMMA
-
-
-def test_a_configuration_that_breaks_a_constraint_for_the_type_is_not_borrowed(tmp_path):
-    read = read_file(written(tmp_path, document({HALF: None, ("float64", "F64_F64_F64"): HALF})))
-    entry = entry_of(read, ("float64", "F64_F64_F64"))
-    # Warpgroup units multiply no float64; the others do.
-    assert entry.records == without_speed(*LENT[1:])
 
 
 def test_what_is_borrowed_is_chosen_ranked_and_asked_for_by_path():

@@ -192,15 +192,12 @@ def test_ctrl_c_keeps_what_was_measured(run, traits, stop):
     assert bool(file.entries) == bool(found.fits) == is_late
 
 
-def test_ctrl_c_before_anything_was_measured_is_passed_on(run, traits):
+def test_nothing_is_kept_where_nothing_was_measured(run, traits):
     with pytest.raises(KeyboardInterrupt):
         run(60.0, stop=1)
-    assert not user_file(traits).exists()
-
-
-def test_no_kernel_works(run):
     with pytest.raises(pyclgemm.UnsupportedError, match="no kernel could be timed"):
         run(60.0, seconds_of=lambda kernel, traits: None)
+    assert not user_file(traits).exists()
 
 
 def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run):

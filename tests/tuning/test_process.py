@@ -90,16 +90,13 @@ def test_an_accident_in_preparation_is_left_for_the_trial_to_tell(accident):
         assert process.run(Trial(SHAPE, GOOD), 60).status == "fine"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
+def test_the_devices_own_error_is_raised():
+    for arguments, error, message in (
         ({"device": "no such device"}, pyclgemm.ArgumentError, "device is 'no such device'"),
         ({"precision": "F64_F64_F64"}, pyclgemm.DtypeError, "the operands are float32"),
-    ],
-)
-def test_the_devices_own_error_is_raised(arguments, error, message):
-    with pytest.raises(error, match=message):
-        start(**arguments)
+    ):
+        with pytest.raises(error, match=message):
+            start(**arguments)
 
 
 def test_a_device_without_units_says_so():
@@ -111,17 +108,14 @@ def test_a_device_without_units_says_so():
         start(device=str(able.index(False)), precision=precision.name)
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
+def test_a_process_that_cannot_start_says_why():
+    """The second one shows that a process imports this library, wherever it was started."""
+    for program, reason in (
         ("import os; os.write(2, b'no interpreter'); os._exit(3)", "exit code 3, no interpreter"),
         ("import os; raise SystemExit(os.environ['PYTHONPATH'])", f"exit code 1, {ROOT}"),
-    ],
-)
-def test_a_process_that_cannot_start_says_why(program, reason):
-    """The second one shows that a process imports this library, wherever it was started."""
-    with pytest.raises(pyclgemm.UnsupportedError, match=reason):
-        TrialProcess(None, "float32", None, [sys.executable, "-c", program])
+    ):
+        with pytest.raises(pyclgemm.UnsupportedError, match=reason):
+            TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 
 LINES = [
