@@ -14,7 +14,6 @@ import pytest
 import pyclgemm
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ab import Comparison
-from pyclgemm.analysis.ceilings import Ceilings, peak_of, units_of
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import describe_packing, describe_unit, profile_table
@@ -46,7 +45,7 @@ H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
 HALF = ("float16", "F16_F16_F32")
 FAST = ("float32", "TF32_TF32_F32")
 CUBE = GemmShape(64, 64, 64)
-CEILINGS = Ceilings(
+CEILINGS = ceilings.Ceilings(
     {"float32": 10.0, "float16": 10.0}, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01",
     {"matrix float16": 1000.0, "matrix tf32": 500.0},
 )  # fmt: skip
@@ -151,7 +150,7 @@ def test_a_profile_is_related_to_the_units_ceiling(units, queue):
     assert use.tiles == 2 * 2 and use.useful == pytest.approx(48 * 60 / (64 * 64))
     done = 2 * 64 * 48 * 60 / use.useful / use.balance
     assert arithmetic.seconds == pytest.approx(done / 1e12)
-    assert peak_of(CEILINGS, "wgmma", product.problem.precision) is None
+    assert ceilings.peak_of(CEILINGS, "wgmma", product.problem.precision) is None
     assert (analysis.traffic.packing, analysis.work_items) == (2 * 2 * 64 * 60, 64)
     text = text_of(profile_table(found))
     for part in ("m16n8k16", "float16 by matrix units", "a (its rows are multiples of 8 bytes"):
@@ -175,7 +174,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
     require("float64")
     monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
     monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
-    unit = next(one for one in units_of(H100, matrix_unit) if one.operand == operand)
+    unit = next(one for one in ceilings.units_of(H100, matrix_unit) if one.operand == operand)
     job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
     # In the place of the instruction, one that adds 1 to each of its results.
     add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
@@ -193,7 +192,7 @@ def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, 
 def test_every_unit_has_a_ceiling(architecture):
     traits = typical_traits(architecture)
     precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
-    found = units_of(traits, matrix_unit)
+    found = ceilings.units_of(traits, matrix_unit)
     wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
     assert {unit.operand for unit in found} == wanted
     for unit in found:
@@ -205,9 +204,9 @@ def test_every_unit_has_a_ceiling(architecture):
 
 
 def test_warpgroup_units_have_ceilings_behind_the_mark():
-    found = units_of(H100, wgmma_unit)
+    found = ceilings.units_of(H100, wgmma_unit)
     assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
-    assert not units_of(typical_traits("sm_80"), wgmma_unit)
+    assert not ceilings.units_of(typical_traits("sm_80"), wgmma_unit)
     for unit in found:
         source = ceilings.warpgroup_job(H100, unit).source
         assert source.target == "sm_90a" and source.local_size == (256,)

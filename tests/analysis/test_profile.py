@@ -10,7 +10,6 @@ import pytest
 from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis import operands as operand_pool
-from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import KernelResources, analyse, assess, profile
 from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.codegen.stream_k import Division
@@ -24,7 +23,7 @@ from tests.support.system import output_of, rank_of, text_of
 from tests.support.typical_configs import INDIRECT
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
-CEILINGS = Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
+CEILINGS = ceilings.Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 SMALL = GemmShape(16, 16, 16)
 
 

@@ -9,7 +9,6 @@ import pytest
 from pyclgemm.analysis import ceilings
 from pyclgemm.cli import main as cli
 from pyclgemm.device import discovery
-from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import traits_of
 from tests.support.system import output_of, rank_of
 
@@ -17,7 +16,7 @@ from tests.support.system import output_of, rank_of
 @pytest.fixture
 def no_device(monkeypatch):
     """A machine with one device, on which no kernel builds."""
-    found = (FoundDevice("Platform", "Broken Device", None, None, "no kernel builds"),)
+    found = (discovery.FoundDevice("Platform", "Broken Device", None, None, "no kernel builds"),)
     monkeypatch.setattr(discovery, "find_devices", lambda: found)
     monkeypatch.setattr(cli, "find_devices", lambda: found)
 

@@ -17,7 +17,6 @@ from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning import worker
 from pyclgemm.tuning.process import Trial
-from pyclgemm.tuning.worker import DeviceLostError, TrialBench
 
 CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)
@@ -32,7 +31,7 @@ def make_bench(context, traits, monkeypatch, require):
 
     def make(dtype="float32"):
         require(dtype)
-        return TrialBench(context, traits, dtype, resolve_precision(None, dtype))
+        return worker.TrialBench(context, traits, dtype, resolve_precision(None, dtype))
 
     return make
 
@@ -170,7 +169,7 @@ def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
     fail_with(cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
     broken = Mock(side_effect=cl.LogicError("clEnqueueFillBuffer failed: INVALID_COMMAND_QUEUE"))
     monkeypatch.setattr(worker.cl_array, "zeros", broken)
-    with pytest.raises(DeviceLostError):
+    with pytest.raises(worker.DeviceLostError):
         bench.run(Trial(SHAPE, CONFIG))
 
 
