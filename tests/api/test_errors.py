@@ -234,9 +234,9 @@ def test_destination_whose_entries_coincide_is_refused(queue):
 #: a, b and out of slices of a stack, and of a matrix that is elsewhere.
 OVERLAPS = [
     (lambda s, other: (s[:3], s[5], s[2:5]), ARGUMENT, "out shares memory with a"),
-    (lambda s, other: (s[5], [s[4], s[1], s[2]], [s[0], s[3], s[1]]), ARGUMENT,
+    (lambda s, other: (s[5], [s[4], s[1], s[2]], [s[3], s[0], s[1]]), ARGUMENT,
      "out shares memory with b"),
-    (lambda s, other: (s[3:], s[4], [s[0], s[1], s[0]]), SHAPE, "out[0] and out[2] share memory"),
+    (lambda s, other: (s[3:], s[4], [s[1], s[2], s[1]]), SHAPE, "out[0] and out[2] share memory"),
     (lambda s, other: ([s[0], s[3]], s[5], [s[0], s[3]]), ARGUMENT, "out shares memory with a"),
     # The first launch would write what the second one reads.
     (lambda s, other: ([s[0], other], s[5], [other, s[1]]), ARGUMENT, "out shares memory with a"),
