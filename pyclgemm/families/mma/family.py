@@ -47,6 +47,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
             "MWG NWG KWG SUBGROUPS_M SUBGROUPS_N STAGES GROUP_M FRAGMENTS SLICES",
             (16, 16, 128, 1, 1, 2, 1, 1, 4),
             (16, 32, 128, 1, 1, 2, 1, 1, 4),
+            (16, 64, 128, 1, 4, 2, 1, 1, 1),
             (32, 32, 64, 1, 2, 4, 1, 2, 1),
             (32, 32, 128, 1, 2, 2, 1, 1, 2),
             (64, 32, 32, 4, 1, 4, 1, 2, 1),
@@ -58,7 +59,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
             (128, 128, 16, 2, 4, 3, 8, 2, 1),
             (128, 256, 32, 2, 4, 4, 4, 2, 1),
         )
-        for fill, unaligned in ((0, 0), (1, 0), (0, 1))
+        for fill, unaligned in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 1))
     )
 
     def tile(self, config: MatrixConfig) -> family.Tile:
