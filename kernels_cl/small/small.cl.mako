@@ -3,8 +3,7 @@
 ## Sizes are constants.
 ##
 ## Context: small (a SmallConfig), tiling (a SmallTiling), operands (those in local memory: none where k is
-## 0), results (a SmallResults), in_global and in_local (where a vector of an operand lies, in C), and what all
-## gemm templates see.
+## 0), results (a SmallResults), and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 ${prelude.types()}
 
@@ -86,12 +85,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 ## A statement for each vector of an operand that a work-item copies; neighbours copy neighbours.
 <%def name="each_vector(one, unrolling, statement)" filter="trim">
     #pragma unroll ${unrolling}
-    for (int i = 0; i < ${tiling.copies(one)}; ++i) {
+    for (int i = 0; i < ${one.copies}; ++i) {
         const int number = i * ITEMS + item;
         const int copied = ${one.copied};  // the product
         const int line = ${one.line};
         const int position = ${one.first};
-        if (${tiling.guard(one)}first_product + copied < batch) {
+        if (${one.guard}first_product + copied < batch) {
             ${statement}
         }
     }
@@ -100,18 +99,18 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 ## Fetches an operand into registers, so that all loads are under way at once; if it does not fit
 ## there, copies it straight to local memory, in a loop that is not unrolled whole.
 <%def name="fetch(one)" filter="trim">
-% if tiling.fits_registers(one):
-    ${element.vector(one.width)} ${one.name}_fetched[${tiling.copies(one)}];
-    ${each_vector(one, "", f"{one.name}_fetched[i] = {in_global(one)};")}
+% if one.fits_registers:
+    ${element.vector(one.width)} ${one.name}_fetched[${one.copies}];
+    ${each_vector(one, "", f"{one.name}_fetched[i] = {one.in_global};")}
 % else:
-    ${each_vector(one, 8, f"{in_local(one)} = {in_global(one)};")}
+    ${each_vector(one, 8, f"{one.in_local} = {one.in_global};")}
 % endif
 </%def>
 
 ## Stores what was fetched in local memory.
 <%def name="stage(one)" filter="trim">
-% if tiling.fits_registers(one):
-    ${each_vector(one, "", f"{in_local(one)} = {one.name}_fetched[i];")}
+% if one.fits_registers:
+    ${each_vector(one, "", f"{one.in_local} = {one.name}_fetched[i];")}
 % endif
 </%def>
 

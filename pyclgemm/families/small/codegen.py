@@ -72,14 +72,14 @@ class SmallOperand:
     """A or B of a product in local memory, line by line as it lies in global memory."""
 
     name: OperandName
-    problem: GemmProblem
-    element: ElementType
+    tiling: SmallTiling
     tile: int  # positions of a work-item's tile: rows of A, columns of B
     items: int  # work-items along them
 
     def __post_init__(self) -> None:
-        layout, extent = self.problem.operand(self.name), self.problem.positions(self.name)
-        k, widest = self.problem.k, _widest(self.element)
+        tiling, problem = self.tiling, self.tiling.problem
+        element, widest = tiling.element, tiling.widest
+        layout, extent, k = problem.operand(self.name), problem.positions(self.name), problem.k
         # Whether k runs along the lines of the matrix; else the positions do.
         self.along_k = layout.order != ("column" if self.name == "a" else "row")
         self.lines, self.length = (extent, k) if self.along_k else (k, extent)
@@ -89,7 +89,7 @@ class SmallOperand:
         # aligned; lines along k, and products, are an odd number of vectors apart, so that
         # neighbouring work-items read different banks.
         tiles = self.items * self.tile
-        vector = _depths(self.problem, self.element) if self.along_k else widest
+        vector = tiling.step if self.along_k else widest
         in_line, in_product = (k, tiles) if self.along_k else (tiles, k)
         vectors = math.ceil(in_line / vector)
         self.pitch = (vectors | 1 if self.along_k else vectors) * vector
@@ -102,26 +102,27 @@ class SmallOperand:
         self.copied = divided("number", self.vectors)
         self.line = divided(modulo("number", self.vectors), in_line)
         self.first = times(modulo("number", in_line), self.width)
-
-    def at(self, line: str, position: str) -> str:
-        """The entry at a position in a line, as (row, column) of the operand."""
+        # Vectors that a work-item copies, and what it asks before it copies one, if they do not
+        # divide evenly; whether it may hold all of them in registers at once.
+        copied = tiling.products * self.vectors
+        self.copies = math.ceil(copied / tiling.work_items)
+        self.guard = "copied < PRODUCTS && " if copied % tiling.work_items else ""
+        self.fits_registers = self.copies * self.width * element.bytes <= _FETCHED_BYTES
+        # Where a vector lies, in C: in global memory, and in local memory.
+        signs = element.conjugation(self.width) if layout.conjugate else ""
+        matrix = f"(first_product + copied) * {self.name}_batch_stride"
+        if layout.scattered:
+            matrix = f"{self.name}_offsets[first_product + copied]"
         by_line = self.along_k == (self.name == "a")
-        return f"{line}, {position}" if by_line else f"{position}, {line}"
+        entry = f"{self.name.upper()}_AT({'line, position' if by_line else 'position, line'})"
+        self.in_global = element.load(f"{self.name} + {matrix} + {entry}", self.width) + signs
+        to = f"{self.name}_local + copied * {self.size} + line * {self.pitch} + position"
+        self.in_local = f"*(__local {element.vector(self.width)} *)({to})"
 
     def position(self, number: str, items: str, item: str) -> str:
         """The position in the product of position `number` of a work-item's tile."""
         group = plus(times(divided(number, self.group), items), item)
         return plus(times(group, self.group), modulo(number, self.group))
-
-
-def _widest(element: ElementType) -> int:
-    """Elements of the widest vector."""
-    return max(1, VECTOR_BYTES // element.bytes)
-
-
-def _depths(problem: GemmProblem, element: ElementType) -> int:
-    """Depths that are multiplied at a time."""
-    return math.gcd(_widest(element), problem.k)
 
 
 @dataclass
@@ -150,25 +151,14 @@ class SmallTiling:
         items = self.items_m * self.items_n
         self.products = max(1, config.WGS // items)  # of a group
         self.work_items = self.products * items
-        self.step = _depths(problem, element)
-        self.a = SmallOperand("a", problem, element, config.MWI, self.items_m)  # in local memory
-        self.b = SmallOperand("b", problem, element, config.NWI, self.items_n)
+        # Elements of the widest vector; depths that are multiplied at a time.
+        self.widest = max(1, VECTOR_BYTES // element.bytes)
+        self.step = math.gcd(self.widest, problem.k)
+        self.a = SmallOperand("a", self, config.MWI, self.items_m)  # in local memory
+        self.b = SmallOperand("b", self, config.NWI, self.items_n)
         # Which product a work-item computes a tile of, and its number along the rows there, in C.
         self.own = divided("item", items)
         self.item_m = divided(modulo("item", items), self.items_n)
-
-    def guard(self, operand: SmallOperand) -> str:
-        """What a work-item asks before it copies a vector, if they do not divide evenly."""
-        even = self.products * operand.vectors % self.work_items == 0
-        return "" if even else "copied < PRODUCTS && "
-
-    def copies(self, operand: SmallOperand) -> int:
-        """Vectors of an operand that a work-item copies."""
-        return math.ceil(self.products * operand.vectors / self.work_items)
-
-    def fits_registers(self, operand: SmallOperand) -> bool:
-        """Whether a work-item may hold all vectors that it copies at once."""
-        return self.copies(operand) * operand.width * self.element.bytes <= _FETCHED_BYTES
 
     @property
     def local_bytes(self) -> int:
@@ -211,22 +201,7 @@ class _SmallResults:
 def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
     parts = GemmParts(problem, config, traits)
-    element = parts.element
-    tiling = SmallTiling(problem, config, element)
-
-    def in_global(one: SmallOperand) -> str:
-        layout = problem.operand(one.name)
-        signs = element.conjugation(one.width) if layout.conjugate else ""
-        matrix = f"(first_product + copied) * {one.name}_batch_stride"
-        if layout.scattered:
-            matrix = f"{one.name}_offsets[first_product + copied]"
-        entry = f"{one.name.upper()}_AT({one.at('line', 'position')})"
-        return element.load(f"{one.name} + {matrix} + {entry}", one.width) + signs
-
-    def in_local(one: SmallOperand) -> str:
-        address = f"{one.name}_local + copied * {one.size} + line * {one.pitch} + position"
-        return f"*(__local {element.vector(one.width)} *)({address})"
-
+    tiling = SmallTiling(problem, config, parts.element)
     source = parts.source(
         "gemm_small",
         "small/small.cl.mako",
@@ -235,8 +210,6 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
         results=_SmallResults(parts, config, tiling),
-        in_global=in_global,
-        in_local=in_local,
     )
     return without_unrolling(source) if traits.type == "cpu" else source
 
