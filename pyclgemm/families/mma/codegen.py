@@ -60,80 +60,62 @@ def element_products(problem: GemmProblem) -> ElementProducts:
     return ElementProducts(numbers, numbers, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
 
 
-@dataclass(frozen=True)
+@dataclass
 class CollectedResults:
     """How a sub-group collects results in local memory, to store whole rows in vectors."""
 
-    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
-    bits: str  # C type of as many bytes as a result
-    vector: str  # C type of those of a vector: 16, or as many as the rows' addresses allow
-    width: int  # results in a vector
-    padding: int  # results between rows
-    edges: Literal["vectors", "elements"]  # rows may end between two vectors, or within one
-    c_in_vectors: bool  # whether C is read likewise, to where the result then goes
+    problem: GemmProblem
+    result: ElementType
+    config: MatrixConfig
+    unit: MatrixUnit
+    slabs: tuple[MatrixSlab, MatrixSlab]
+
+    def __post_init__(self) -> None:
+        problem, config, size = self.problem, self.config, self.result.stored_bytes
+        larger = max(self.slabs, key=lambda slab: slab.bytes)
+        # The operand in whose local memory, when all slabs were multiplied; C type of a result's
+        # bytes, and of a vector's: 16, or as many as the rows' addresses allow; results in it.
+        self.slab, self.bits = larger.name, WORDS[size]
+        self.width = min(VECTOR_BYTES // size, problem.out.alignment)
+        self.vector = WORDS[self.width * size]
+        # Results between rows; rows may end between two vectors, or within one.
+        self.padding = RESULT_PADDING
+        self.edges = "elements" if problem.n % self.width else "vectors"
+        # Whether C is read likewise, to where the result then goes.
+        c = problem.c
+        in_vectors = c is not None and c.in_pieces(self.width * size, size)
+        self.c_in_vectors = in_vectors and c is not None and c.order == "row"
+        # They are collected where NVIDIA's units leave a lane less than 16 bytes that it can store
+        # at once, and slabs have room for them. Sums of slices are in local memory anyway.
+        columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
+        needed = config.SUBGROUPS_M * self.unit.m * columns * size
+        fits = config.SLICES == 1 and needed <= config.STAGES * larger.bytes
+        by_rows = self.unit.spelling == "ptx" and problem.out.order == "row"
+        is_short = min(self.unit.result.width, self.width) * size < VECTOR_BYTES
+        self.is_used = fits and by_rows and is_short
 
 
-def collected_results(
-    problem: GemmProblem,
-    result: ElementType,
-    config: MatrixConfig,
-    unit: MatrixUnit,
-    slabs: tuple[MatrixSlab, MatrixSlab],
-) -> CollectedResults | None:
-    """Choose whether results are collected before they are stored; None where they are not."""
-    # They are where NVIDIA's units leave a lane less than 16 bytes that it can store at once, and
-    # slabs have room for them. Sums of slices are in local memory anyway.
-    size = result.stored_bytes
-    if unit.spelling != "ptx" or config.SLICES > 1 or problem.out.order != "row":
-        return None
-    width = min(VECTOR_BYTES // size, problem.out.alignment)
-    if min(unit.result.width, width) * size >= VECTOR_BYTES:
-        return None
-    columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
-    needed = config.SUBGROUPS_M * unit.m * columns * size
-    larger = max(slabs, key=lambda slab: slab.bytes)
-    if needed > config.STAGES * larger.bytes:
-        return None
-    c = problem.c
-    return CollectedResults(
-        slab=larger.name,
-        bits=WORDS[size],
-        vector=WORDS[width * size],
-        width=width,
-        padding=RESULT_PADDING,
-        edges="elements" if problem.n % width else "vectors",
-        c_in_vectors=c is not None and c.order == "row" and c.in_pieces(width * size, size),
-    )
-
-
-@dataclass(frozen=True)
+@dataclass
 class JoinedResults:
     """How the sums of slices lie in local memory: tile behind tile, a slice each."""
 
-    slab: OperandName  # the operand in whose local memory, when all slabs were multiplied
-    pitch: int  # sums from one row of a tile to the next
-    width: int  # neighbours in a row that a work-item adds up and stores: up to 16 bytes
-    vector: int  # sums in 16 bytes
-    read: int  # neighbours that it reads at once
+    problem: GemmProblem
+    result: ElementType
+    config: MatrixConfig
+    slabs: tuple[MatrixSlab, MatrixSlab]
 
-
-def joined_results(
-    problem: GemmProblem,
-    result: ElementType,
-    config: MatrixConfig,
-    slabs: tuple[MatrixSlab, MatrixSlab],
-) -> JoinedResults | None:
-    """Lay out how the sums of slices are joined; None where there is one slice."""
-    if config.SLICES == 1:
-        return None
-    own = max(1, config.MWG * config.NWG // slabs[0].items)
-    own = 1 << (own.bit_length() - 1)
-    width = 1
-    if problem.out.order == "row":
-        width = min(VECTOR_BYTES // result.stored_bytes, problem.out.alignment, own)
-    vector = VECTOR_BYTES // result.bytes
-    slab = max(slabs, key=lambda slab: slab.bytes).name
-    return JoinedResults(slab, config.joined_pitch, width, vector, read=min(width, vector))
+    def __post_init__(self) -> None:
+        config, out = self.config, self.problem.out
+        # The operand in whose local memory, when all slabs were multiplied.
+        self.slab = max(self.slabs, key=lambda slab: slab.bytes).name
+        self.pitch = config.joined_pitch  # sums from one row of a tile to the next
+        # Neighbours in a row that a work-item adds up and stores: up to 16 bytes of its own.
+        own = max(1, config.MWG * config.NWG // self.slabs[0].items)
+        widest = min(VECTOR_BYTES // self.result.stored_bytes, 1 << own.bit_length() - 1)
+        self.width = min(widest, out.alignment) if out.order == "row" else 1
+        # Sums in 16 bytes; neighbours that it reads at once.
+        self.vector = VECTOR_BYTES // self.result.bytes
+        self.read = min(self.width, self.vector)
 
 
 @dataclass
@@ -320,8 +302,9 @@ def generate_matrix(
         read, config, traits, stored if form.split else "", whole if form.terms > 1 else None
     )
     products = element_products(problem)
-    collected = collected_results(problem, parts.wide, config, unit, slabs)
-    joined = joined_results(problem, parts.wide, config, slabs)
+    found = CollectedResults(problem, parts.wide, config, unit, slabs)
+    collected = found if found.is_used else None
+    joined = JoinedResults(problem, parts.wide, config, slabs) if config.SLICES > 1 else None
     subgroup_n = f"item / {unit.lanes * config.SUBGROUPS_M}"
     if config.SLICES > 1:
         subgroup_n = modulo(subgroup_n, config.SUBGROUPS_N)
