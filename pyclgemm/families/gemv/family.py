@@ -7,17 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...codegen.config import (
-    ALL_REGISTERS,
-    COMPLEX_VECTORS,
-    LOAD_BYTES,
-    MOST_REGISTERS,
-    STAGED_BYTES,
-    Constraint,
-    at_most,
-    within_local_memory,
-    within_work_group,
-)
+from ...codegen import config as common
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...device.ceilings import resident_groups
@@ -49,7 +39,7 @@ _FEW = 4
 _FEW_BY_UNITS = 32
 _LEAST_DEPTH = 64
 
-_CACHE_HINTS = Constraint(
+_CACHE_HINTS = common.Constraint(
     "loads past the first-level cache need NVIDIA's compute capability 7.5",
     lambda c, dtype, traits: not c.STREAMB or traits.has_cache_hints,
     "STREAMB is {c.STREAMB} on {traits.architecture}",
@@ -64,15 +54,15 @@ def _registers(config: GemvUnitConfig) -> int:
 
 
 def _limit(config: GemvUnitConfig) -> int:
-    return min(MOST_REGISTERS, ALL_REGISTERS // (_LANES * config.SUBGROUPS))
+    return min(common.MOST_REGISTERS, common.ALL_REGISTERS // (_LANES * config.SUBGROUPS))
 
 
 def _join(config: GemvConfig | GemvUnitConfig, dtype: str) -> codegen.Join:
-    return codegen.join_of(config.lanes_k, config.MR * config.columns, STAGED_BYTES[dtype])
+    return codegen.join_of(config.lanes_k, config.MR * config.columns, common.STAGED_BYTES[dtype])
 
 
 def _local_bytes(config: GemvConfig | GemvUnitConfig, dtype: str) -> int:
-    return _join(config, dtype).elements * STAGED_BYTES[dtype]
+    return _join(config, dtype).elements * common.STAGED_BYTES[dtype]
 
 
 @dataclass(frozen=True)
@@ -174,26 +164,28 @@ class GemvFamily(_FewRows[GemvConfig]):
     most_rows = 32
     source = staticmethod(codegen.generate_gemv)
     constraints = (
-        COMPLEX_VECTORS,
-        at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
-        at_most(
+        common.COMPLEX_VECTORS,
+        common.at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MR * c.VW),
+        common.at_most(
             "the multiply-adds of a work-item that are unrolled",
             _MOST_UNROLLED,
             lambda c: c.MR * c.VW * c.KWI,
         ),
         _CACHE_HINTS,
-        Constraint(
+        common.Constraint(
             "the work-items of a gemv must divide into LANES_N columns and a power of two along k",
             lambda c, dtype, traits: c.WGS % c.LANES_N == 0 and c.lanes_k.bit_count() == 1,
             "WGS is {c.WGS}, LANES_N is {c.LANES_N}",
         ),
-        within_work_group(lambda c, traits: c.WGS),
-        within_local_memory(
+        common.within_work_group(lambda c, traits: c.WGS),
+        common.within_local_memory(
             "the partial sums of a work-group", lambda c, dtype, traits: _local_bytes(c, dtype)
         ),
-        Constraint(
+        common.Constraint(
             "loads past the first-level cache read vectors of 4, 8 or 16 bytes",
-            lambda c, dtype, traits: not c.STREAMB or stored_bytes(dtype) * c.VW in LOAD_BYTES,
+            lambda c, dtype, traits: (
+                not c.STREAMB or stored_bytes(dtype) * c.VW in common.LOAD_BYTES
+            ),
             "STREAMB is {c.STREAMB}, VW is {c.VW}, {dtype}",
         ),
     )
@@ -251,25 +243,25 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     source = staticmethod(codegen.generate_gemv_unit)
     constraints = (
         _CACHE_HINTS,
-        within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
-        Constraint(
+        common.within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
+        common.Constraint(
             "the units that take elements from registers multiply float16 and bfloat16",
             lambda c, dtype, traits: dtype in codegen.OPERANDS,
             "they are {dtype}",
         ),
-        Constraint(
+        common.Constraint(
             "the device must have NVIDIA's mma.sync for the elements",
             lambda c, dtype, traits: codegen.unit_for(dtype, traits) is not None,
             "{traits.name!r} has none for {dtype}",
             on_device=True,
             types=codegen.OPERANDS,
         ),
-        Constraint(
+        common.Constraint(
             "a lane's sums and fragments must fit its registers",
             lambda c, dtype, traits: _registers(c) <= _limit(c),
             lambda c, dtype, traits: f"about {_registers(c)}, limit {_limit(c)}",
         ),
-        within_local_memory(
+        common.within_local_memory(
             "the partial sums of a work-group",
             lambda c, dtype, traits: _local_bytes(c, "float32"),  # whatever is multiplied
         ),

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ...codegen.config import (
-    FENCED_FILL,
-    VECTOR_BYTES,
-    Config,
-    Constraint,
-    at_most,
-    within_local_memory,
-    within_work_group,
-)
+from ...codegen import config as common
 from ...codegen.element import stored_bytes
 from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
@@ -31,7 +23,7 @@ RESULT_PADDING = 8
 
 
 @dataclass(frozen=True)
-class MatrixConfig(Config):
+class MatrixConfig(common.Config):
     """Matrix units: the sub-groups of a work-group multiply fragments out of local memory.
 
     Attributes
@@ -102,7 +94,7 @@ def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
     """Elements between the rows of a slab in local memory."""
     if unit.loads_elements(along_k):
         return _PADDING[stored_bytes, along_k]
-    return VECTOR_BYTES // stored_bytes
+    return common.VECTOR_BYTES // stored_bytes
 
 
 #: The element types that some unit multiplies, as they are or split into terms; and those of the
@@ -141,7 +133,7 @@ def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = 
     """Bytes of local memory of a work-group, in the precision that takes the most."""
     size, term = _staged_bytes(dtype, traits)
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= term)
-    padding = max(*loaded, VECTOR_BYTES // term)
+    padding = max(*loaded, common.VECTOR_BYTES // term)
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -155,7 +147,7 @@ def _items(config: MatrixConfig, traits: DeviceTraits | None) -> int:
 
 
 def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    copied = VECTOR_BYTES * _items(config, traits)
+    copied = common.VECTOR_BYTES * _items(config, traits)
     _, term = _staged_bytes(dtype, traits)
     return all(extent * config.KWG * term % copied == 0 for extent in (config.MWG, config.NWG))
 
@@ -166,7 +158,7 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    rows = {extent * term // VECTOR_BYTES for extent in (config.KWG, *sides)}
+    rows = {extent * term // common.VECTOR_BYTES for extent in (config.KWG, *sides)}
     return all(vectors and max(items, vectors) % min(items, vectors) == 0 for vectors in rows)
 
 
@@ -194,20 +186,22 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
 
 #: In the order in which broken ones are reported.
 CONSTRAINTS = (
-    FENCED_FILL,
-    at_most("the sums of a sub-group", _MOST_SUMS, lambda c: c.MWG * c.NWG // c.tile_subgroups),
-    Constraint(
+    common.FENCED_FILL,
+    common.at_most(
+        "the sums of a sub-group", _MOST_SUMS, lambda c: c.MWG * c.NWG // c.tile_subgroups
+    ),
+    common.Constraint(
         "slabs that are copied past the registers need STAGES of 2 to 8, through them 1 or 2",
         lambda c, dtype, traits: c.STAGES <= 2 if _passes_registers(c, traits) else c.STAGES >= 2,
         "STAGES is {c.STAGES}",
         on_device=True,
     ),
-    Constraint(
+    common.Constraint(
         "matrix units multiply real elements of 1, 2, 4 or 8 bytes, and complex ones of 16",
         lambda c, dtype, traits: dtype in _DTYPES,
         "they are {dtype}",
     ),
-    Constraint(
+    common.Constraint(
         f"a sub-group's tile and a slab's depth must be multiples of {_FRAGMENT}, the depth "
         f"also of {_FRAGMENT_BYTES} bytes",
         lambda c, dtype, traits: (
@@ -217,16 +211,16 @@ CONSTRAINTS = (
         ),
         "{c.MWG} x {c.NWG} among {c.SUBGROUPS_M} x {c.SUBGROUPS_N} sub-groups, KWG is {c.KWG}",
     ),
-    Constraint(
-        f"slabs must divide among the work-items in pieces of {VECTOR_BYTES} bytes",
+    common.Constraint(
+        f"slabs must divide among the work-items in pieces of {common.VECTOR_BYTES} bytes",
         _is_shared,
         lambda c, dtype, traits: (
             f"{c.MWG} x {c.KWG} and {c.KWG} x {c.NWG} {dtype}, {_items(c, traits)} work-items"
         ),
         types=_DTYPES,
     ),
-    Constraint(
-        f"of the work-items and the pieces of {VECTOR_BYTES} bytes in a row of a slab, one "
+    common.Constraint(
+        f"of the work-items and the pieces of {common.VECTOR_BYTES} bytes in a row of a slab, one "
         "must be a multiple of the other",
         _rows_are_shared,
         lambda c, dtype, traits: (
@@ -234,7 +228,7 @@ CONSTRAINTS = (
         ),
         types=_DTYPES,
     ),
-    Constraint(
+    common.Constraint(
         "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth "
         "of a fragment",
         lambda c, dtype, traits: (
@@ -246,12 +240,12 @@ CONSTRAINTS = (
         ),
         "FRAGMENTS is {c.FRAGMENTS}, KWG is {c.KWG} {dtype}",
     ),
-    Constraint(
-        f"UNALIGNED is for elements smaller than the pieces of {VECTOR_BYTES} bytes",
-        lambda c, dtype, traits: not c.UNALIGNED or stored_bytes(dtype) < VECTOR_BYTES,
+    common.Constraint(
+        f"UNALIGNED is for elements smaller than the pieces of {common.VECTOR_BYTES} bytes",
+        lambda c, dtype, traits: not c.UNALIGNED or stored_bytes(dtype) < common.VECTOR_BYTES,
         "they are {dtype}",
     ),
-    Constraint(
+    common.Constraint(
         "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",
         lambda c, dtype, traits: (
             c.SLICES == 1 or c.KWG % (c.SLICES * _depths_at_a_time(c, dtype)) == 0
@@ -259,12 +253,12 @@ CONSTRAINTS = (
         "KWG is {c.KWG} {dtype}, SLICES is {c.SLICES}, FRAGMENTS is {c.FRAGMENTS}",
         types=_DTYPES,
     ),
-    Constraint(
+    common.Constraint(
         "tiles are divided among work-groups (FILL) or among slices (SLICES), not both",
         lambda c, dtype, traits: not c.FILL or c.SLICES == 1,
         "FILL is {c.FILL}, SLICES is {c.SLICES}",
     ),
-    Constraint(
+    common.Constraint(
         "the sums of all slices must fit the local memory of one operand's slabs",
         lambda c, dtype, traits: (
             c.SLICES == 1 or _joined_bytes(c, dtype) <= _least_slab_bytes(c, dtype, traits)
@@ -275,6 +269,6 @@ CONSTRAINTS = (
         ),
         types=_DTYPES,
     ),
-    within_work_group(_items),
-    within_local_memory("the slabs of a work-group", local_bytes, types=_DTYPES),
+    common.within_work_group(_items),
+    common.within_local_memory("the slabs of a work-group", local_bytes, types=_DTYPES),
 )

@@ -18,17 +18,8 @@ from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, OperandName, Order
-from .unit import (
-    FRAGMENT_ROWS,
-    MAP_ALIGNMENT,
-    MAP_WORDS,
-    ROW_BYTES,
-    WARPGROUP,
-    TensorMap,
-    WgmmaUnit,
-    boxes_across,
-    required_wgmma_unit,
-)
+from . import unit as units
+from .unit import TensorMap, WgmmaUnit
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
 #: do; together they are those of the work-group (CUTLASS 3 divides them so).
@@ -86,7 +77,7 @@ class WgmmaConfig(Config):
     @property
     def work_items(self) -> int:
         """Work-items of a group."""
-        return WARPGROUP * (1 + self.CONSUMERS)
+        return units.WARPGROUP * (1 + self.CONSUMERS)
 
     @property
     def registers(self) -> tuple[int, int] | None:
@@ -96,7 +87,7 @@ class WgmmaConfig(Config):
     @property
     def fragments(self) -> int:
         """Fragments of a warpgroup, one below the other."""
-        return self.MWG // (FRAGMENT_ROWS * self.CONSUMERS)
+        return self.MWG // (units.FRAGMENT_ROWS * self.CONSUMERS)
 
     @property
     def sums(self) -> int:
@@ -108,7 +99,7 @@ class WgmmaConfig(Config):
 _SWIZZLES = {64: 2, 128: 1}
 
 
-def descriptor(beside: int = 1, row_bytes: int = ROW_BYTES) -> int:
+def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
     """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
 
     Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
@@ -127,7 +118,7 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
         along_k = layout.order == ("row" if name == "a" else "column")
         as_it_is = terms == 1 and stored == unit.element_bytes
         reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-        return as_it_is and layout.in_pieces(MAP_ALIGNMENT, stored) and reads_it
+        return as_it_is and layout.in_pieces(units.MAP_ALIGNMENT, stored) and reads_it
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 
@@ -148,15 +139,16 @@ class BoxParts:
         self.type = WORDS[self.bytes]  # C type of as many bytes
         self.across = self.box.row_bytes // self.bytes  # parts of a row; a power of two
         self.width = self.bytes // self.box.element_bytes  # elements of a part
-        self.rows = WARPGROUP // self.across  # rows whose parts all lanes together copy at once
-        self.per_box = self.box.rows // self.rows  # parts of a lane in a box
+        # Rows whose parts all lanes together copy at once; parts of a lane in a box.
+        self.rows = units.WARPGROUP // self.across
+        self.per_box = self.box.rows // self.rows
         # Bytes in local memory from one of them to the next.
-        self.step = WARPGROUP * self.bytes
+        self.step = units.WARPGROUP * self.bytes
 
     def offset(self, row: str, lane: str) -> str:
         """Bytes before a lane's part of a row, in C: vectors of a row change places every 128."""
         length = self.box.row_bytes
-        vectors, per_vector, rows_alike = length // 16, 16 // self.bytes, ROW_BYTES // length
+        vectors, per_vector, rows_alike = length // 16, 16 // self.bytes, units.ROW_BYTES // length
         vector = f"{lane} % {self.across}" + (f" / {per_vector}" if per_vector > 1 else "")
         change = row + (f" / {rows_alike}" if rows_alike > 1 else "")
         within = f" + {lane} % {per_vector} * {self.bytes}" if per_vector > 1 else ""
@@ -187,7 +179,7 @@ class WgmmaOperand:
             parts = parts_of(problem.precision.terms)
             self.inner, self.outer = "k", times(parts, self.index)
         else:
-            self.map = boxes_across(size, extent, unit.slab_depth)
+            self.map = units.boxes_across(size, extent, unit.slab_depth)
             self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{order}_stride"
@@ -250,10 +242,10 @@ class Staging:
         # Boxes have 64 rows, or 64 columns (32 where 64 do not divide the tile's); of those that a
         # warpgroup collects at a time, the number and the columns.
         if self.turned:
-            self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, FRAGMENT_ROWS))
-            self.boxes, columns = FRAGMENT_ROWS // self.map.elements, self.map.rows
+            self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, units.FRAGMENT_ROWS))
+            self.boxes, columns = units.FRAGMENT_ROWS // self.map.elements, self.map.rows
         else:
-            self.map = boxes_across(self.result_bytes, config.NWG, FRAGMENT_ROWS)
+            self.map = units.boxes_across(self.result_bytes, config.NWG, units.FRAGMENT_ROWS)
             self.boxes = math.gcd(config.NWG // self.map.elements, _MOST_BOXES)
             columns = self.boxes * self.map.elements
         # How often it does so for a fragment; strips each time; local memory for all warpgroups.
@@ -309,7 +301,8 @@ class WgmmaResults:
         if out.order == "column" and size != _TURNED_BYTES:
             return False
         contiguous = self.problem.n if out.order == "row" else self.problem.m
-        return contiguous * size % MAP_ALIGNMENT == 0 and out.in_pieces(MAP_ALIGNMENT, size)
+        whole = contiguous * size % units.MAP_ALIGNMENT == 0
+        return whole and out.in_pieces(units.MAP_ALIGNMENT, size)
 
     def _c_chunks(self, staging: Staging) -> int:
         """Chunks of each warpgroup whose boxes of C fill the memory of slabs best."""
@@ -318,9 +311,9 @@ class WgmmaResults:
         # a batch would need maps of its own.
         if c is None or config.FILL or self.problem.batch is not None:
             return 0
-        if c.order != staging.order or not c.in_pieces(MAP_ALIGNMENT, staging.result_bytes):
+        if c.order != staging.order or not c.in_pieces(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
-        room = (config.MWG + config.NWG) * ROW_BYTES // staging.bytes
+        room = (config.MWG + config.NWG) * units.ROW_BYTES // staging.bytes
         chunks = config.fragments * staging.chunks
         return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
@@ -335,7 +328,7 @@ _MAPS = 4
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group that collects results of `result_bytes` each."""
     staged = Staging(config, result_bytes).bytes
-    slabs = config.STAGES * (config.MWG + config.NWG) * ROW_BYTES
+    slabs = config.STAGES * (config.MWG + config.NWG) * units.ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals
@@ -348,7 +341,7 @@ def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
 
 def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a product by warpgroup units."""
-    unit = required_wgmma_unit(problem.precision, traits)
+    unit = units.required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
     packed = boxed_forms(problem, unit)
@@ -387,10 +380,10 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         modifiers=unit.modifiers(*(not operand.along_k for operand in operands)),
         constraint=unit.constraint,
         held=held,
-        warpgroup=WARPGROUP,
+        warpgroup=units.WARPGROUP,
         registers=config.registers,
         map_count=map_count(config, batched=parts.batched),
-        map_words=MAP_WORDS,
+        map_words=units.MAP_WORDS,
         mark=MARK,
     )
 
@@ -399,11 +392,11 @@ def _stream_k(
     problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits, unit: WgmmaUnit, held: str
 ) -> StreamK:
     """How the sums of the warpgroups that multiply are added up."""
-    items = WARPGROUP * config.CONSUMERS
+    items = units.WARPGROUP * config.CONSUMERS
     return StreamK(
         slab_count(problem, unit),
         config.FILL * traits.compute_units,
-        config.MWG // config.CONSUMERS * config.NWG // WARPGROUP,
+        config.MWG // config.CONSUMERS * config.NWG // units.WARPGROUP,
         own="sum_item",
         index=f"(f * {config.NWG // 2} + i) * {items}",
         sum=f"{held}[f][i]",

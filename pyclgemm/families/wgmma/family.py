@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...codegen.config import (
-    ALL_REGISTERS,
-    FENCED_FILL,
-    MOST_REGISTERS,
-    VECTOR_BYTES,
-    Constraint,
-    within_local_memory,
-    within_work_group,
-)
+from ...codegen import config as common
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import pack_operands, padded, why_units_pack
@@ -48,13 +40,13 @@ _REGISTERS_OF_INSTRUCTION = 26
 
 def _most_sums(config: WgmmaConfig) -> int:
     """Sums for which there are registers."""
-    _, multiplying = config.registers or (0, MOST_REGISTERS)
+    _, multiplying = config.registers or (0, common.MOST_REGISTERS)
     return multiplying - _OTHER_REGISTERS
 
 
 def _initial_registers(config: WgmmaConfig) -> int:
     """Registers of a work-item before those that copy give theirs to those that multiply."""
-    return ALL_REGISTERS // config.work_items
+    return common.ALL_REGISTERS // config.work_items
 
 
 class WgmmaFamily(Family[WgmmaConfig]):
@@ -67,13 +59,13 @@ class WgmmaFamily(Family[WgmmaConfig]):
     is_persistent = True
     source = staticmethod(codegen.generate_wgmma)
     constraints = (
-        FENCED_FILL,
-        Constraint(
+        common.FENCED_FILL,
+        common.Constraint(
             f"warpgroup units multiply {', '.join(_DTYPES)}",
             lambda c, dtype, traits: dtype in _DTYPES,
             "the operands are {dtype}",
         ),
-        Constraint(
+        common.Constraint(
             f"MWG must be a multiple of {FRAGMENT_ROWS} rows for each of CONSUMERS, and at most "
             f"{_MOST_ROWS}",
             lambda c, dtype, traits: (
@@ -81,18 +73,18 @@ class WgmmaFamily(Family[WgmmaConfig]):
             ),
             "MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
         ),
-        Constraint(
+        common.Constraint(
             "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
             lambda c, dtype, traits: c.PROMOTE == 0,
             "PROMOTE is {c.PROMOTE}, the operands are {dtype}",
             types=("int8",),
         ),
-        Constraint(
+        common.Constraint(
             "the sums of a work-item must fit its registers",
             lambda c, dtype, traits: c.sums <= _most_sums(c),
             lambda c, dtype, traits: f"{c.sums} sums, room for {_most_sums(c)}",
         ),
-        Constraint(
+        common.Constraint(
             "the sums of an instruction must fit the registers that ptxas gives to every work-item",
             lambda c, dtype, traits: (
                 _initial_registers(c) >= c.NWG // 2 + _REGISTERS_OF_INSTRUCTION
@@ -102,12 +94,12 @@ class WgmmaFamily(Family[WgmmaConfig]):
                 f"room for {_initial_registers(c)}"
             ),
         ),
-        within_work_group(lambda c, traits: c.work_items),
-        within_local_memory(
+        common.within_work_group(lambda c, traits: c.work_items),
+        common.within_local_memory(
             "slabs and collected results",
             lambda c, dtype, traits: codegen.local_bytes(c, _RESULT_BYTES),
         ),
-        Constraint(
+        common.Constraint(
             "the device must have warpgroup units",
             lambda c, dtype, traits: traits.wgmma,
             lambda c, dtype, traits: (
@@ -268,7 +260,7 @@ def _is_exchanged(problem: GemmProblem) -> bool:
 def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
     """Seconds of storing a tile: whole lines that were collected, else out of fragments."""
     entries = config.MWG * config.NWG
-    width = min(VECTOR_BYTES // costs.result, out.alignment)
-    if out.order == "row" or out.order == "column" and width * costs.result == VECTOR_BYTES:
+    width = min(common.VECTOR_BYTES // costs.result, out.alignment)
+    if out.order == "row" or out.order == "column" and width * costs.result == common.VECTOR_BYTES:
         return costs.store(entries, out, ROW_BYTES // (width * costs.result), width)
     return costs.store(entries, out, 1, 1)
