@@ -55,7 +55,7 @@ static inline void fetch_${slab.name}(
         <%call expr="each_vector(slab)">
         ${indices(slab)}
         % for lane in range(slab.copy.width):
-        fetched[${slab.i}]${slab.lane(lane)} = ${slab.is_inside(lane)} ? ${slab.read_one(lane)} : (element)(0);
+        fetched[${slab.i}]${slab.lane(lane)} = ${slab.is_inside(lane)} ? ${slab.read(lane, 1)} : (element)(0);
         % endfor
         </%call>
     }

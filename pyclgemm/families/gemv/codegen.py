@@ -47,6 +47,7 @@ class GemvConfig(Config):
     STREAMB: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "gemv"
+    depth: ClassVar[int] = 1  # any depth will do
 
     @property
     def columns(self) -> int:

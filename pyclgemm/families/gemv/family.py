@@ -102,6 +102,9 @@ class _FewRows(Family[Few]):
         groups = strips * math.ceil(problem.m / config.MR) * problem.products
         return self.single_launch(product, config, traits, groups)
 
+    def tile(self, config: Few) -> Tile:
+        return Tile(config.MR, config.columns, config.depth)
+
     def local_bytes(self, config: Few, dtype: str) -> int:
         return _local_bytes(config, dtype)
 
@@ -199,9 +202,6 @@ class GemvFamily(_FewRows[GemvConfig]):
         *((rows, 512, 4, 4, 1, 1) for rows in (1, 2, 4)),
     )
 
-    def tile(self, config: GemvConfig) -> Tile:
-        return Tile(config.MR, config.columns)
-
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
@@ -273,10 +273,6 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         (8, 8, 4, 4, 1),
         (16, 16, 4, 2, 1),
     )
-
-    def tile(self, config: GemvUnitConfig) -> Tile:
-        """Rows of A, the columns of a work-group, and the depths that it multiplies at a time."""
-        return Tile(config.MR, config.columns, config.depth)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         has_unit = codegen.register_unit(precision, traits) is not None

@@ -172,15 +172,9 @@ class SlabReader:
         """Selector of an element of what was read at once."""
         return self.element.lane(index, self.copy.width)
 
-    def read(self) -> str:
-        """Expression for a whole vector."""
-        return self._loaded(0, self.copy.width)
-
-    def read_one(self, lane: int) -> str:
-        """Expression for one element of it."""
-        return self._loaded(lane, 1)
-
-    def _loaded(self, lane: int, width: int) -> str:
+    def read(self, lane: int = 0, width: int = 0) -> str:
+        """Expression for a whole vector, or for `width` of its elements from `lane` on."""
+        width = width or self.copy.width
         signs = self.element.conjugation(width) if self.layout.conjugate else ""
         return self.element.load(self.pointer(lane), width) + signs
 
