@@ -308,13 +308,26 @@ def generate_matrix(
     subgroup_n = f"item / {unit.lanes * config.SUBGROUPS_M}"
     if config.SLICES > 1:
         subgroup_n = modulo(subgroup_n, config.SUBGROUPS_N)
+    fragment = "(i * B_FRAGMENTS + j)"
+    if products.complex:
+        fragment = f"({fragment} * {products.sums} + number)"
+    split_k = StreamK(
+        slab_count(problem.k, config.KWG),
+        config.FILL * traits.compute_units,
+        config.MWG * config.NWG // items,
+        own="item",
+        index=f"({fragment} * {unit.result_registers} + r) * ITEMS",
+        sum=f"accumulators[i][j]{products.sum_at('number')}[r]",
+        type=unit.result_register,
+        add="added" if unit.packed_sums else "",
+    )
     # Whether an activation takes few instructions, of NVIDIA's.
     in_few = unit.spelling == "ptx" and parts.wide.real == "float"
     return parts.source(
         "gemm_matrix",
         "mma/mma.cl.mako",
         items,
-        split_k=_stream_k(problem, config, traits, products, unit) if config.FILL else None,
+        split_k=split_k if config.FILL else None,
         tiles=config,
         unit=unit,
         slabs=slabs,
@@ -335,27 +348,4 @@ def generate_matrix(
         first_depth="first_depth" if config.FILL else "0",
         last_depth="last_depth" if config.FILL else "k",
         approximates=in_few and problem.activation in _APPROXIMATED,
-    )
-
-
-def _stream_k(
-    problem: GemmProblem,
-    config: MatrixConfig,
-    traits: DeviceTraits,
-    products: ElementProducts,
-    unit: MatrixUnit,
-) -> StreamK:
-    """How the registers of a lane's sums are added up."""
-    fragment = "(i * B_FRAGMENTS + j)"
-    if products.complex:
-        fragment = f"({fragment} * {products.sums} + number)"
-    return StreamK(
-        slab_count(problem.k, config.KWG),
-        config.FILL * traits.compute_units,
-        config.MWG * config.NWG // (unit.lanes * config.subgroups),
-        own="item",
-        index=f"({fragment} * {unit.result_registers} + r) * ITEMS",
-        sum=f"accumulators[i][j]{products.sum_at('number')}[r]",
-        type=unit.result_register,
-        add="added" if unit.packed_sums else "",
     )

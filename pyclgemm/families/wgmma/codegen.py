@@ -354,12 +354,24 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     if config.TMA:
         parts.arguments += (Argument("maps", "output", "ulong"),)
     held = "totals" if config.PROMOTE else "accumulators"
+    consumers = units.WARPGROUP * config.CONSUMERS  # work-items that have sums
+    split_k = StreamK(
+        slab_count(problem, unit),
+        config.FILL * traits.compute_units,
+        config.MWG * config.NWG // consumers,
+        own="sum_item",
+        index=f"(f * {config.NWG // 2} + i) * {consumers}",
+        sum=f"{held}[f][i]",
+        first="sum_item == 0",
+        wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {consumers};" : : : "memory");',
+        end="",
+    )
     return parts.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
         config.work_items,
         target=TARGET,
-        split_k=_stream_k(problem, config, traits, unit, held) if config.FILL else None,
+        split_k=split_k if config.FILL else None,
         tiles=config,
         operands=operands,
         stored=unit.stored,
@@ -385,24 +397,6 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         map_count=map_count(config, batched=parts.batched),
         map_words=units.MAP_WORDS,
         mark=MARK,
-    )
-
-
-def _stream_k(
-    problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits, unit: WgmmaUnit, held: str
-) -> StreamK:
-    """How the sums of the warpgroups that multiply are added up."""
-    items = units.WARPGROUP * config.CONSUMERS
-    return StreamK(
-        slab_count(problem, unit),
-        config.FILL * traits.compute_units,
-        config.MWG // config.CONSUMERS * config.NWG // units.WARPGROUP,
-        own="sum_item",
-        index=f"(f * {config.NWG // 2} + i) * {items}",
-        sum=f"{held}[f][i]",
-        first="sum_item == 0",
-        wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {items};" : : : "memory");',
-        end="",
     )
 
 
