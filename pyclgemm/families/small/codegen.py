@@ -133,17 +133,17 @@ class SmallTiling:
     --------
     >>> from pyclgemm.problem.shape import GemmShape
     >>> problem = GemmShape(16, 16, 16).problem("float32")
-    >>> tiling = SmallTiling(problem, SmallConfig(4, 4, 128), ElementType("float32", "float32"))
+    >>> tiling = SmallTiling(problem, SmallConfig(4, 4, 128))
     >>> tiling.products, tiling.work_items, tiling.a.width
     (8, 128, 4)
     """
 
     problem: GemmProblem
     config: SmallConfig
-    element: ElementType
 
     def __post_init__(self) -> None:
-        problem, config, element = self.problem, self.config, self.element
+        problem, config = self.problem, self.config
+        self.element = ElementType(problem.dtype, problem.precision.arithmetic)
         # Work-items of a product along its rows and its columns. A result without elements has
         # one, so that a group has a size.
         self.items_m = max(1, math.ceil(problem.m / config.MWI))
@@ -152,7 +152,7 @@ class SmallTiling:
         self.products = max(1, config.WGS // items)  # of a group
         self.work_items = self.products * items
         # Elements of the widest vector; depths that are multiplied at a time.
-        self.widest = max(1, VECTOR_BYTES // element.bytes)
+        self.widest = max(1, VECTOR_BYTES // self.element.bytes)
         self.step = math.gcd(self.widest, problem.k)
         self.a = SmallOperand("a", self, config.MWI, self.items_m)  # in local memory
         self.b = SmallOperand("b", self, config.NWI, self.items_n)
@@ -201,7 +201,7 @@ class _SmallResults:
 def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
     parts = GemmParts(problem, config, traits)
-    tiling = SmallTiling(problem, config, parts.element)
+    tiling = SmallTiling(problem, config)
     source = parts.source(
         "gemm_small",
         "small/small.cl.mako",

@@ -6,7 +6,6 @@ import math
 from typing import TypeVar
 
 from ...codegen.config import Constraint, at_most, multiple
-from ...codegen.element import ElementType
 from ...codegen.launch import Schedule
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision, is_complex
@@ -72,8 +71,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
         if stated := super().refusal(config, problem, traits):
             return stated
-        element = ElementType(problem.dtype, problem.precision.arithmetic)
-        tiling = SmallTiling(problem, config, element)
+        tiling = SmallTiling(problem, config)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
         if tiling.local_bytes > traits.local_memory_bytes:
@@ -84,9 +82,8 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return ""
 
     def schedule(self, product: Product, config: SmallConfig, traits: DeviceTraits) -> Schedule:
-        problem = product.problem
-        element = ElementType(problem.dtype, problem.precision.arithmetic)
-        groups = math.ceil(problem.products / SmallTiling(problem, config, element).products)
+        tiling = SmallTiling(product.problem, config)
+        groups = math.ceil(product.problem.products / tiling.products)
         return self.single_launch(product, config, traits, groups)
 
     def work_at(self, config: SmallConfig, costs: Costs) -> Work:
