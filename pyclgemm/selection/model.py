@@ -41,17 +41,11 @@ _ENOUGH = 16
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A configuration, and the most specific file that has it."""
+class Ranked:
+    """A configuration, the most specific file that has it, and the time that is expected of it."""
 
     config: Config
     file: DatabaseFile
-
-
-@dataclass(frozen=True)
-class Ranked(Candidate):
-    """A candidate, and the time that is expected of it."""
-
     seconds: float
     number: int  # in the order of candidates, from 1
     is_least: bool  # no other has a lesser time, even of those that come later for being doubtful
@@ -83,8 +77,9 @@ class Knowledge:
         for file, record in measured:
             features = features_of_record(record, *self._name)
             self._exact.setdefault(features, []).append((file, record))
-        #: Those that are valid on the device, and the paths of others by why they do not fit.
-        self.candidates: list[Candidate] = []
+        #: Configurations that are valid on the device, each with the most specific file that has
+        #: it; and the paths of others by why they do not fit.
+        self.candidates: dict[Config, DatabaseFile] = {}
         self.passed_over: dict[str, list[str]] = {}
         self._take_candidates()
         # The times of a type whose coefficients an entry borrows tell of this one, too.
@@ -100,7 +95,7 @@ class Knowledge:
         """Take what is valid of the configurations of all records and menus, each once."""
         dtype, precision = self._name[0], resolve_precision(*self._name[::-1])
         offered = [
-            (Candidate(record.config, file), f" for {record}")
+            (record.config, file, f" for {record}")
             for file, entry in self.hits
             for record in entry.records
         ]
@@ -109,22 +104,20 @@ class Knowledge:
             match = Match("generic", kind_of(self.traits))
             menu = replace(DatabaseFile.make(Path("menu"), match, source, []), built_in=True)
             offered += [
-                (Candidate(config, menu), "")
+                (config, menu, "")
                 for family in FAMILIES.values()
                 if family.runs(dtype, precision, self.traits)
                 for config in family.menu(dtype, self.traits, precision)
             ]
-        taken: set[Config] = set()
-        for candidate, of in offered:
-            config, family = candidate.config, family_of(candidate.config)
-            if config in taken or not family.runs(dtype, precision, self.traits):
+        for config, file, of in offered:
+            family = family_of(config)
+            if config in self.candidates or not family.runs(dtype, precision, self.traits):
                 continue
             if broken := violations(config, dtype, self.traits):
                 whose = self.passed_over.setdefault("; ".join(broken), [])
-                whose.append(f"{candidate.file.match}'s {family.name}{of}")
+                whose.append(f"{file.match}'s {family.name}{of}")
             else:
-                taken.add(config)
-                self.candidates.append(candidate)
+                self.candidates[config] = file
 
     def _take_times(self, records: Sequence[Record]) -> None:
         """Note of records with a speed what the prediction of their configuration missed."""
@@ -225,13 +218,12 @@ class Ranking:
     """All candidates for products that lie alike, on one device."""
 
     def __init__(self, problem: GemmProblem, known: Knowledge) -> None:
-        able = [
-            (one, work) for one in known.candidates if (work := known.work(one.config, problem))
-        ]
-        self.candidates = [one for one, _ in able]
-        self._table = known.table([(one.config, work) for one, work in able])
-        configs = [one.config for one in self.candidates]
-        self._corrections = known.residuals.of(configs, self._table, _layout(problem))
+        able = {
+            config: work for config in known.candidates if (work := known.work(config, problem))
+        }
+        self.candidates = [(config, known.candidates[config]) for config in able]
+        self._table = known.table(list(able.items()))
+        self._corrections = known.residuals.of(list(able), self._table, _layout(problem))
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates, the one that is expected to be the fastest first."""
@@ -240,8 +232,8 @@ class Ranking:
         expected, compared, _ = self.seconds(problem)
         least = expected.min()
         for number, index in enumerate(np.argsort(compared, kind="stable"), 1):
-            one, seconds = self.candidates[index], expected[index]
-            yield Ranked(one.config, one.file, float(seconds), number, bool(seconds == least))
+            (config, file), seconds = self.candidates[index], expected[index]
+            yield Ranked(config, file, float(seconds), number, bool(seconds == least))
 
     def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
         """The expected time of each candidate, the time by which they are compared, and the doubt.

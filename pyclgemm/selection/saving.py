@@ -15,7 +15,7 @@ from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..families.registry import family_of
 from .database import DatabaseFile, read_file, user_database_folder
-from .features import Features, features_of_record
+from .features import features_of_record
 from .records import Entry, Kind, Match, Model, Record, Source, kind_of
 
 #: Whom a file is for.
@@ -116,14 +116,14 @@ def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
     """The records of an entry that new ones do not replace."""
-    refusable: dict[Features, bool] = {}
-    for record in records:
-        features = features_of_record(record, *name)
-        may_be_refused = family_of(record.config).may_be_refused
-        refusable[features] = refusable.get(features, True) and may_be_refused
+    new = [(features_of_record(one, *name), family_of(one.config)) for one in records]
+    replaced = {features for features, _ in new}
+    #: Those for which something new is there that no driver refuses.
+    certain = {features for features, family in new if not family.may_be_refused}
 
     def superseded(record: Record) -> bool:
-        new = refusable.get(features_of_record(record, *name))
-        return new is not None and (family_of(record.config).may_be_refused or not new)
+        features = features_of_record(record, *name)
+        may_be_refused = family_of(record.config).may_be_refused
+        return features in (replaced if may_be_refused else certain)
 
     return [record for record in own if not superseded(record)]

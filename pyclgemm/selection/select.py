@@ -298,12 +298,11 @@ def _nothing_fits(problem: GemmProblem, known: Knowledge) -> str:
     traits = known.traits
     reasons = {why: list(whose) for why, whose in known.passed_over.items()}
     unknown = f"nothing is known of {problem.precision.arithmetic} arithmetic on this device"
-    for candidate in known.candidates:
+    for candidate, file in known.candidates.items():
         why = "it cannot read b as it was packed"
-        if config := _reading(candidate.config, problem.packed):
+        if config := _reading(candidate, problem.packed):
             why = _broken(config, problem, traits) or unknown
-        whose = f"{candidate.file.match}'s {candidate.config.family}"
-        reasons.setdefault(why, []).append(whose)
+        reasons.setdefault(why, []).append(f"{file.match}'s {candidate.family}")
     tried = [f"{', '.join(dict.fromkeys(whose))} ({why})" for why, whose in reasons.items()]
     return (
         f"no configuration for {problem.dtype} by {problem.precision.name} fits {traits.name!r}; "

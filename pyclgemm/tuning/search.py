@@ -167,13 +167,11 @@ class Search:
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        optuna = _optuna()
+        self._optuna = optuna = _optuna()
         self._space = space
         self._rng = random.Random(seed)
         self._known: set[Config] = set()
         self._worst = -math.inf
-        self._create_trial = optuna.trial.create_trial
-        self._failed = optuna.trial.TrialState.FAIL
         # A coordinate's values are ordered, so the sampler sees their indices.
         self._distributions = {
             name: optuna.distributions.IntDistribution(0, len(values) - 1)
@@ -196,9 +194,9 @@ class Search:
             return
         point = self._space.nearest_point(config)
         indices = {name: self._space.axes[name].index(point[name]) for name in self._distributions}
-        self._study.add_trial(
-            self._create_trial(params=indices, distributions=self._distributions, value=value)
-        )
+        create = self._optuna.trial.create_trial
+        trial = create(params=indices, distributions=self._distributions, value=value)
+        self._study.add_trial(trial)
 
     def ask(self) -> Config | None:
         """A configuration that was neither told nor proposed before; None if none is found."""
@@ -214,7 +212,7 @@ class Search:
     def _proposed(self) -> dict[str, int]:
         trial = self._study.ask(self._distributions)
         # What is measured is told as a trial of its own: the point may yet be repaired.
-        self._study.tell(trial, state=self._failed)
+        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         return {name: self._space.axes[name][index] for name, index in trial.params.items()}
 
 

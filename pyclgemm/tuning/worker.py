@@ -16,7 +16,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -204,13 +204,13 @@ class Requests:
         os._exit(1)
 
 
-def serve(requests: Iterable[str], answer: Callable[[dict[str, Any]], None]) -> None:
+def serve(answer: Callable[[dict[str, Any]], None]) -> None:
     """Answer requests until there are no more, or until the device is lost."""
-    lines = iter(requests)
+    lines = iter(Requests())
+    first = next(lines, None)
+    if first is None:
+        return
     try:
-        first = next(lines, None)
-        if first is None:
-            return
         bench, traits = open_bench(json.loads(first))
         _leave_the_end_to_the_parent()  # its runtime may have set handlers (LLVM does)
     except PyclgemmError as error:
@@ -249,7 +249,7 @@ def main() -> None:
     os.dup2(2, 1)
     # The parent is gone, and may have been killed, where there is nobody to read an answer.
     with contextlib.suppress(BrokenPipeError):
-        serve(Requests(), lambda document: print(json.dumps(document), file=answers, flush=True))
+        serve(lambda document: print(json.dumps(document), file=answers, flush=True))
     # Contexts are torn down in no order that all drivers survive.
     os._exit(0)
 

@@ -62,7 +62,7 @@ def test_rankings_that_are_kept_predict_as_the_product_itself(
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
     kept = db.ranking(wanted, traits, BLANK)
-    configs = [one.config for one in kept.candidates]
+    configs = [config for config, _ in kept.candidates]
     times = db.predict(configs, wanted, traits, BLANK)
     np.testing.assert_allclose(kept.seconds(wanted)[0], times, rtol=1e-12)
     ordered = [one.seconds for one in kept.ordered(wanted)]
@@ -219,7 +219,7 @@ def test_what_the_device_cannot_run_is_no_candidate(traits):
     records = [recorded("64x64x64", one) for one in (LARGE, wide, large, db.ROWS, DIRECT)]
     database = a_database(made_file(records, "gpu"), made_file(records, "cpu"))
     known = knowledge(database, traits, *FLOAT32)
-    own = {one.config for one in known.candidates} & {one.config for one in records}
+    own = known.candidates.keys() & {one.config for one in records}
     if traits.type == "cpu":
         assert own == {db.ROWS}
     else:
@@ -227,9 +227,9 @@ def test_what_the_device_cannot_run_is_no_candidate(traits):
         assert own == ({DIRECT} if narrow else {LARGE, wide, DIRECT})
         (why,) = (why for why in known.passed_over if "limit 49152" in why)
         assert known.passed_over[why] == [f"generic/gpu's indirect for {records[2]}"]
-    for one in known.candidates:
-        assert violations(one.config, "float32", traits) == []
-        assert family_of(one.config).on_cpu == (traits.type == "cpu")
+    for config in known.candidates:
+        assert violations(config, "float32", traits) == []
+        assert family_of(config).on_cpu == (traits.type == "cpu")
 
 
 def many(count):
@@ -240,7 +240,7 @@ def test_menus_are_for_devices_on_which_little_was_measured():
     for count, is_known in ((3, False), (20, True)):
         records = [recorded("512x512x512", config, 100.0) for config in many(count)]
         database = a_database(measured(records))
-        candidates = {one.config for one in knowledge(database, gpu(), *FLOAT32).candidates}
+        candidates = knowledge(database, gpu(), *FLOAT32).candidates.keys()
         assert candidates >= set(many(count)) and (len(candidates) == count) == is_known
         assert standing(database, gpu()) == ("measured" if is_known else "")
 
@@ -265,7 +265,7 @@ def test_measured_ceilings_count_for_every_type():
             assert known.ceilings.arithmetic[name] == pytest.approx(wanted)
         assert known.ceilings.units == estimated.units
         before = knowledge(BLANK, gpu(), dtype, precision).candidates
-        assert {one.config for one in known.candidates} == {one.config for one in before}
+        assert known.candidates.keys() == before.keys()
 
 
 def test_a_model_keeps_the_ceilings_that_it_is_about():
