@@ -6,7 +6,7 @@
 ##
 ## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an ElementType), aligned
 ## (whether all vectors are), matrix_width and part_width (elements of a vector of the matrix that is read
-## from the start of a row, and from `first_row`), unroll (depths), plus, load_local, store_local.
+## from the start of a row, and from `first_row`), unroll (depths), load_local, store_local.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%
     width = config.VW

@@ -10,7 +10,7 @@
 ## One array of fragments of the matrix serves both as A (B^T, row by row) and as B (column by column):
 ## the lane holds the same elements for both. Elements beyond K count as zero.
 ##
-## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles), plus.
+## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles).
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%

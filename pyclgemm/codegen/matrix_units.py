@@ -28,7 +28,7 @@ class OperandLanes:
 
     The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
     fragments they do so again, group by group. Register ``r`` of position group ``p`` and depth
-    group ``d`` is the lane's register ``r + run_registers * (p + position_groups * d)``.
+    group ``d`` is the lane's register ``r + (registers of a run) * (p + position_groups * d)``.
     """
 
     position: str  # the lane's row or column in a group, an expression of C in ``lane``
@@ -89,10 +89,9 @@ class MatrixUnit:
         # C type in which a lane holds elements of A and B; elements in such a register.
         self.register: Literal["uint", "double"] = "double" if is_double else "uint"
         self.word = max(1, 4 // self.operand_bytes)
-        self.run_registers = self.held.run // self.word  # registers of a run
         self.depth_groups = self.k // self.held.depths  # times that lanes cover a fragment along k
         # Registers of a lane for a fragment of A, and of B.
-        registers = self.depth_groups * self.run_registers
+        registers = self.depth_groups * self.held.run // self.word
         self.a_registers = self.m // self.held.positions * registers
         self.b_registers = self.n // self.held.positions * registers
         # Elements of the result in a lane; whether a register holds two neighbours, as bits;

@@ -15,16 +15,7 @@ from ..problem.product import Product
 from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
 from .launch import Buffer, Launch, arguments_of_matrix
-from .source import (
-    Argument,
-    KernelSource,
-    batch_argument,
-    extent_type,
-    matrix_arguments,
-    plus,
-    render,
-    times,
-)
+from .source import Argument, KernelSource, batch_argument, extent_type, matrix_arguments, render
 
 
 @dataclass(frozen=True)
@@ -104,8 +95,7 @@ def pack_launch(
         f"pack/{'quads' if by_quads else 'pack'}.cl.mako", arguments, name=f"pack_{name}",
         stored=stored, extent_type=position_type, layout=layout, offset=offset, inner=inner,
         outer=outer, ends=ends, row_length=row_length, leading_dimension=leading_dimension,
-        block=block, rows=rows, turned=turned, split=split, terms=form.terms, plus=plus,
-        times=times,
+        block=block, rows=rows, turned=turned, split=split, terms=form.terms,
     )  # fmt: skip
     source = KernelSource(f"pack_{name}", text, arguments, (block, rows))
     packed = 4 * block if by_quads else block  # rows and columns that a work-group packs

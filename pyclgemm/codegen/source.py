@@ -148,8 +148,8 @@ class KernelSource:
 def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) -> str:
     """Fill a template of ``kernels_cl/`` and lay its text out.
 
-    Beside `context`, templates see the kernel's arguments, and as `moved` the matrices that differ
-    from product to product of a batch and whether they are scattered.
+    Beside `context`, templates see `plus` and `times`, the kernel's arguments, and as `moved` the
+    matrices that differ from product to product of a batch and whether they are scattered.
     """
     ends = {"_batch_stride": False, "_offsets": True}
     moved = [
@@ -158,7 +158,8 @@ def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) 
         for end, scattered in ends.items()
         if argument.name.endswith(end)
     ]
-    return _laid_out(filled(template, arguments=arguments, moved=moved, **context))
+    context |= {"arguments": arguments, "moved": moved, "plus": plus, "times": times}
+    return _laid_out(filled(template, **context))
 
 
 def extent_type(*sizes: int) -> str:

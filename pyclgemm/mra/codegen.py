@@ -13,7 +13,7 @@ from typing import Any
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.kernel import multiply_add
 from ..codegen.launch import Buffer, Known, Launch, Offset, Scalar, Schedule, arguments_of_matrix
-from ..codegen.source import Argument, KernelSource, matrix_arguments, plus, render
+from ..codegen.source import Argument, KernelSource, matrix_arguments, render
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError
 from ..problem.problem import MatrixLayout
@@ -131,7 +131,6 @@ def _source(
         real=real,
         extent=k,
         items=items,
-        plus=plus,
         multiply_add_of=multiply_add(transform.dtype, traits),
         stacks={"tensors": transform.tensors, "out": transform.out},
         **context,
