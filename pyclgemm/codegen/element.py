@@ -19,7 +19,6 @@ C_NAME = {
     "int8": "char", "int32": "int",
 }  # fmt: skip
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
-_DIGITS = "0123456789abcdef"
 
 #: C types of as many bytes, whatever they mean.
 WORDS = {2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
@@ -41,7 +40,8 @@ class ElementType:
         self.real = C_NAME[self.arithmetic]
         self.stored_real = C_NAME[real_part_name(self.dtype)]
         self.converts = self.real != self.stored_real
-        self.stored = self._with_parts(self.stored_real, 1)  # C type of an element in memory
+        # C type of an element in memory.
+        self.stored = self.stored_real + ("2" if self.parts > 1 else "")
         # Bytes of a real part in registers, of an element there, and of an element in memory.
         self.real_bytes = _BYTES[self.arithmetic]
         self.bytes = self.parts * self.real_bytes
@@ -49,18 +49,15 @@ class ElementType:
 
     def vector(self, width: int) -> str:
         """C type of `width` elements in registers."""
-        return self._with_parts(self.real, width)
-
-    def _with_parts(self, real: str, width: int) -> str:
         count = width * self.parts
-        return real if count == 1 else f"{real}{count}"
+        return self.real if count == 1 else f"{self.real}{count}"
 
     def lane(self, index: int, width: int) -> str:
         """Selector of element `index` of a vector of `width` elements."""
         if width == 1:
             return ""
         first = index * self.parts
-        return ".s" + "".join(_DIGITS[first + part] for part in range(self.parts))
+        return ".s" + "".join(f"{first + part:x}" for part in range(self.parts))
 
     def conjugation(self, width: int) -> str:
         """What a vector of `width` complex elements is multiplied by to conjugate each."""

@@ -124,11 +124,8 @@ def gemm_launch(
     by_name |= {"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.products}
     by_name |= {"bias_offset": Offset("bias"), "bias_stride": product.bias_stride}
     # A kernel that reads the split terms of A and B may take their elements, too.
-    matrices = {
-        "a": product.a, "b": product.b, "out": product.out, "c": product.c,
-        "whole_a": product.a, "whole_b": product.b,
-    }  # fmt: skip
-    for name, matrix in matrices.items():
-        if matrix is not None:
-            by_name |= arguments_of_matrix(name, name.removeprefix("whole_"), matrix)
+    for name in ("a", "b", "out", "c", "whole_a", "whole_b"):
+        role = name.removeprefix("whole_")
+        if (matrix := getattr(product, role)) is not None:
+            by_name |= arguments_of_matrix(name, role, matrix)
     return Launch.of(source, groups, by_name | dict(values))
