@@ -59,7 +59,7 @@ static ${"__attribute__((noinline))" if called else "inline"} wide activate(cons
 ${scaling()}
 </%def>
 
-## What `pyclgemm.problem.problem.result_expression` calls.
+## What `GemmParts.result_of` calls.
 <%def name="scaling()" filter="trim">
 % if problem.complex:
 static inline wide scale(const wide factor, const wide x)

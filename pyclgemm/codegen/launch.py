@@ -24,26 +24,23 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class _OfCall:
+    name: str  # of a number in a call, or the role of an array
+
+
+class Scalar(_OfCall):
     """A number that each call gives, such as "alpha"."""
 
-    name: str
 
-
-@dataclass(frozen=True)
-class _OfArray:
-    role: str  # of the array in a call
-
-
-class Buffer(_OfArray):
+class Buffer(_OfCall):
     """The memory of the array in a role, or of the workspace of that name."""
 
 
-class Offset(_OfArray):
+class Offset(_OfCall):
     """Elements from the start of its memory to the array in a role."""
 
 
-class MatrixOffsets(_OfArray):
+class MatrixOffsets(_OfCall):
     """For scattered matrices in a role: elements from the first to each, as a buffer of long."""
 
 

@@ -101,20 +101,15 @@ def probe_device(device: cl.Device) -> Probe:
         raise UnsupportedError(
             f"{device.name.strip()} computes wrongly: 3 * 5 + 7 gave {y[0]}, not 22"
         )
-    six, sevens, fence = np.array([6], np.int32), np.array([7, 7], np.int32), "probe/fence.cl.mako"
+    fence, six, sevens = filled("probe/fence.cl.mako"), np.array([6], "i4"), np.array([7, 7], "i4")
+    standards = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
+    fences = (one for one in standards if _gives(queue, fence, six, sevens, options=one))
     shuffle, sub_group_sizes = _shuffle(queue)
     return Probe(
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
         float16=_has_arithmetic(queue, "cl_khr_fp16", "half", np.float16),
         macros=frozenset(itertools.compress(MACROS, defined)),
-        fence_options=next(
-            (
-                options
-                for options in ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
-                if _gives(queue, filled(fence), six, sevens, options=options)
-            ),
-            None,
-        ),
+        fence_options=next(fences, None),
         shuffle=shuffle,
         sub_group_sizes=sub_group_sizes,
     )
