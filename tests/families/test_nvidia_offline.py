@@ -19,10 +19,7 @@ from tests.support.typical_configs import DIRECT, INDIRECT
 H100 = typical_traits("sm_90")
 
 
-def warpgroups(mwg, nwg, consumers, stages, **others):
-    return WgmmaConfig(MWG=mwg, NWG=nwg, CONSUMERS=consumers, STAGES=stages, **others)
-
-
+warpgroups = WgmmaConfig
 WGMMA, NARROW = warpgroups(128, 256, 2, 4), warpgroups(64, 32, 1, 8)
 SPLIT = warpgroups(128, 192, 2, 4, PROMOTE=2)
 MMA = MatrixConfig(MWG=128, NWG=128, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)

@@ -167,10 +167,14 @@ FEW = Occupancy(1, 4, 64, "local memory")
 TRAFFIC = Traffic(10**6, 0, 10**7, 10**8, 10**9)
 
 
-def bounds(use=FULL, traffic=TRAFFIC, flops=10**9, launches=1, seconds=2e-3):
-    known = analysed(INDIRECT, use, SOME, traffic, flops, launches)
-    found = bounds_of(known, CEILINGS, seconds)
-    return {bound.name: bound for bound in found}
+def judged(
+    config=INDIRECT, use=FULL, occupancy=SOME, traffic=TRAFFIC, flops=10**9, launches=1,
+    seconds=1.0, ceilings=CEILINGS,
+):  # fmt: skip
+    """The bounds of a product, and what follows from them."""
+    known = analysed(config, use, occupancy, traffic, flops, launches)
+    found = bounds_of(known, ceilings, seconds)
+    return found, judge(known, found)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ def bounds(use=FULL, traffic=TRAFFIC, flops=10**9, launches=1, seconds=2e-3):
     ],
 )  # fmt: skip
 def test_each_ceiling_gives_a_time(changes, wanted):
-    found = bounds(**changes)
+    found = {bound.name: bound for bound in judged(seconds=2e-3, **changes)[0]}
     assert {name: found[name].seconds for name in wanted} == pytest.approx(wanted)
     traffic = changes.get("traffic", TRAFFIC)
     assert ("cache" in found) == (traffic.tiles is not None)
@@ -196,24 +200,24 @@ def test_each_ceiling_gives_a_time(changes, wanted):
 
 
 @pytest.mark.parametrize(
-    ("found", "use", "occupancy", "kind", "words"),
+    ("situation", "kind", "words"),
     [
-        (bounds(seconds=1.1e-3), FULL, SOME, "compute-bound", "little is left"),
-        (bounds(use=HALF, seconds=5e-3), HALF, SOME, "compute-bound", "50% of the device"),
-        (bounds(flops=10, seconds=6e-5), FULL, SOME, "memory-bound", "LANES_M"),
-        (bounds(flops=10, traffic=Traffic(10**8, 0, None, None, None), seconds=1.1e-3),
-         FULL, SOME, "memory-bound", "fewer bytes"),
-        (bounds(flops=10, traffic=Traffic(1, 0, 10**8, None, None), seconds=3e-4),
-         FULL, SOME, "memory-bound", "larger tile of the work-group"),
-        (bounds(flops=10, traffic=Traffic(1, 0, 1, 1, 1), launches=3, seconds=4e-5),
-         FULL, SOME, "latency-bound", "one launch instead"),
-        (bounds(seconds=1.0), HALF, SOME, "latency-bound", "only 4 work-groups for 8"),
-        (bounds(seconds=1.0), FULL, FEW, "latency-bound", "limited by local memory"),
-        (bounds(seconds=1.0), FULL, SOME, "latency-bound", "more independent work"),
+        ({"seconds": 1.1e-3}, "compute-bound", "little is left"),
+        ({"use": HALF, "seconds": 5e-3}, "compute-bound", "50% of the device"),
+        ({"flops": 10, "seconds": 6e-5}, "memory-bound", "LANES_M"),
+        ({"flops": 10, "traffic": Traffic(10**8, 0, None, None, None), "seconds": 1.1e-3},
+         "memory-bound", "fewer bytes"),
+        ({"flops": 10, "traffic": Traffic(1, 0, 10**8, None, None), "seconds": 3e-4},
+         "memory-bound", "larger tile of the work-group"),
+        ({"flops": 10, "traffic": Traffic(1, 0, 1, 1, 1), "launches": 3, "seconds": 4e-5},
+         "latency-bound", "one launch instead"),
+        ({"use": HALF}, "latency-bound", "only 4 work-groups for 8"),
+        ({"occupancy": FEW}, "latency-bound", "limited by local memory"),
+        ({}, "latency-bound", "more independent work"),
     ],
 )  # fmt: skip
-def test_verdicts(found, use, occupancy, kind, words):
-    verdict = judge(analysed(INDIRECT, use, occupancy, TRAFFIC), list(found.values()))
+def test_verdicts(situation, kind, words):
+    _, verdict = judged(**situation)
     assert verdict.kind == kind
     assert words in f"{verdict.reason}; {verdict.advice}"
 
@@ -223,22 +227,17 @@ def test_verdicts(found, use, occupancy, kind, words):
 def test_joining_is_blamed_where_it_moves_most(limit, joining, blamed):
     traffic = Traffic(10**7, 10**7, 10**7, None, None, joining)
     ceilings = replace(CEILINGS, **{limit.replace(" ", "_"): 1.0})
-    known = analysed(replace(INDIRECT, FILL=2), FULL, SOME, traffic, flops=1)
-    first, *_ = bounds_of(known, ceilings, 0.05)
+    config = replace(INDIRECT, FILL=2)
+    (first, *_), _ = judged(config, traffic=traffic, flops=1, ceilings=ceilings)
     assert first.name == limit
-    verdict = judge(known, [replace(first, share=1.0)])
-    assert ("FILL" in verdict.advice) is blamed
+    options = {"traffic": traffic, "flops": 1, "ceilings": ceilings, "seconds": first.seconds}
+    assert ("FILL" in judged(config, **options)[1].advice) is blamed
 
 
 def advices(config, *more):
     """Compute-bound with idle units, latency-bound with idle units, and twice or more without."""
-    situations = [(bounds(use=IDLE, seconds=3e-3), IDLE, SOME)]
-    situations += [(bounds(seconds=1.0), *one) for one in ((IDLE, SOME), (FULL, FEW), (FULL, SOME))]
-    situations += [(bounds(seconds=1.0), one, SOME) for one in more]
-    return [
-        judge(analysed(config, use, occupancy, TRAFFIC), list(found.values())).advice
-        for found, use, occupancy in situations
-    ]
+    situations = [{"use": IDLE, "seconds": 3e-3}, {"use": IDLE}, {"occupancy": FEW}, {}, *more]
+    return [judged(config, **situation)[1].advice for situation in situations]
 
 
 @pytest.mark.parametrize("config", [INDIRECT, DIRECT])
@@ -246,7 +245,7 @@ def test_fill_is_advised_where_units_are_idle_and_it_is_not_in_use(config):
     assert ["or FILL" in advice for advice in advices(config)] == [True, True, False, False]
     # Nearly all units have a work-group: idle ones are not what is wrong.
     nearly = replace(FULL, groups=128, units=132, balance=128 / 132)
-    *filled, last = advices(replace(config, FILL=2), nearly)
+    *filled, last = advices(replace(config, FILL=2), {"use": nearly})
     assert not any("or FILL" in advice for advice in filled)
     assert "work-groups" not in last
 

@@ -28,15 +28,12 @@ LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)
 MIDDLE = replace(CONFIG, NWG=96)
 
 
-def tile(mwg, nwg, consumers, stages, **others):
-    return WgmmaConfig(MWG=mwg, NWG=nwg, CONSUMERS=consumers, STAGES=stages, **others)
-
-
 ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
 WHOLE = {"bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
 RELU = {"bias": True, "activation": "relu", "beta": -1.5}
 TF32 = {"dtype": "float32", "precision": "TF32_TF32_F32"}
 
+tile = WgmmaConfig
 #: Tiles whose slabs boxes copy, and lanes.
 TILES = [
     replace(CONFIG, STAGES=5, GROUP_M=1), tile(128, 128, 2, 3, PROMOTE=2),

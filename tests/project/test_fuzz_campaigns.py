@@ -1,19 +1,14 @@
 """The campaigns of the fuzzer, a few cases of each; `python -m tests.fuzz` runs many."""
 
-import importlib
 import random
 import sys
 from itertools import islice
 
 import pytest
 
+from tests.fuzz import faults, files, kills, memory, threads
 from tests.fuzz.campaign import Skipped
 from tests.fuzz.devices import device_texts
-from tests.fuzz.faults import FAULTS, Faults
-from tests.fuzz.files import Files
-from tests.fuzz.kills import SHAPES, Kills
-from tests.fuzz.memory import Memory
-from tests.fuzz.threads import Threads
 
 try:
     DEVICES = device_texts()
@@ -30,53 +25,53 @@ def run(campaign, case):
         pytest.skip(str(reason))
 
 
-def faults(device, call, state, fault, raised, count, stride=1, finish=False):
+def fault_at(device, call, state, fault, raised, count, stride=1, finish=False):
     case = {
         "device": device, "order": "in", "call": call, "state": state, "fault": fault,
         "raised": raised, "first": 0, "stride": stride, "count": count, "finish": finish,
         "seed": SEED,
     }  # fmt: skip
-    run(Faults(), case)
+    run(faults.Faults(), case)
 
 
 @pytest.mark.parametrize(
     ("state", "fault", "raised"),
     [
         (state, fault, raised)
-        for state, faults in FAULTS.items()
-        for fault, raised in {fault: (fault, raised) for fault, raised in faults}.values()
+        for state, sorts in faults.FAULTS.items()
+        for fault, raised in {fault: (fault, raised) for fault, raised in sorts}.values()
     ],
 )
 def test_faults(state, fault, raised):
     """Each sort of fault in each state, in a call with several launches and workspaces."""
     lines = {"warm": (400, 1), "prepare": (8, 120), "build": (2, 1200)}[state]
     count, stride = lines if fault == "line" else (4, 1)
-    faults(DEVICES[0], "gemm_deep", state, fault, raised, count, stride)
+    fault_at(DEVICES[0], "gemm_deep", state, fault, raised, count, stride)
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
 def test_every_line_of_a_call(call):
-    faults(DEVICES[-1], call, "warm", "line", "interrupt", 600, finish=True)
+    fault_at(DEVICES[-1], call, "warm", "line", "interrupt", 600, finish=True)
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(4))
 def test_threads(number):
-    case = next(islice(Threads().cases(random.Random(SEED)), number, None))
-    run(Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
+    case = next(islice(threads.Threads().cases(random.Random(SEED)), number, None))
+    run(threads.Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
 def test_memory(kind, number):
     case = {"device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6}
-    run(Memory(), case | {"seed": SEED})
+    run(memory.Memory(), case | {"seed": SEED})
 
 
 def test_files():
-    for case in islice(Files().cases(random.Random(SEED)), 40):
-        run(Files(), case | {"long": False, "place": ""})
+    for case in islice(files.Files().cases(random.Random(SEED)), 40):
+        run(files.Files(), case | {"long": False, "place": ""})
 
 
 def killed(shape, name, after, delay=0.0, group=False):
@@ -88,25 +83,31 @@ def killed(shape, name, after, delay=0.0, group=False):
 @pytest.mark.parametrize(
     "tuners",
     [
-        [killed(SHAPES[0], "SIGTERM", "start", 0.9, True)],
-        [killed(SHAPES[0], "SIGTERM", "trials")],
-        [killed(SHAPES[0], "SIGKILL", "trials", 0.1)],
-        [killed(SHAPES[1], "SIGKILL", "save")],
-        [killed(SHAPES[1], "SIGTERM", "save")],
-        [killed(shape, "SIGTERM", "trials") for shape in SHAPES],  # all save at once
-        [killed(SHAPES[0], "SIGKILL", "save"), killed(SHAPES[2], "SIGINT", "trials", 0.3)],
+        [killed(kills.SHAPES[0], "SIGTERM", "start", 0.9, True)],
+        [killed(kills.SHAPES[0], "SIGTERM", "trials")],
+        [killed(kills.SHAPES[0], "SIGKILL", "trials", 0.1)],
+        [killed(kills.SHAPES[1], "SIGKILL", "save")],
+        [killed(kills.SHAPES[1], "SIGTERM", "save")],
+        [killed(shape, "SIGTERM", "trials") for shape in kills.SHAPES],  # all save at once
+        [
+            killed(kills.SHAPES[0], "SIGKILL", "save"),
+            killed(kills.SHAPES[2], "SIGINT", "trials", 0.3),
+        ],
     ],
     ids=lambda tuners: "+".join(f"{one['signal']} after {one['after']}" for one in tuners),
 )
 def test_a_killed_tuner_loses_nothing(tuners):
     pytest.importorskip("optuna")
     moments = {one["after"] for one in tuners}
-    Kills().run({"tuners": tuners, "together": "save" not in moments})
+    kills.Kills().run({"tuners": tuners, "together": "save" not in moments})
 
 
-@pytest.mark.parametrize("name", ["faults", "files", "kills", "memory", "threads"])
-def test_cases_are_those_of_the_seed_and_grow_smaller(name):
-    campaign = getattr(importlib.import_module(f"tests.fuzz.{name}"), name.capitalize())()
+@pytest.mark.parametrize(
+    "campaign",
+    [faults.Faults(), files.Files(), kills.Kills(), memory.Memory(), threads.Threads()],
+    ids=lambda campaign: type(campaign).__name__,
+)
+def test_cases_are_those_of_the_seed_and_grow_smaller(campaign):
     once, twice, other = (
         list(islice(campaign.cases(random.Random(seed)), 20)) for seed in (1, 1, 2)
     )
