@@ -12,23 +12,19 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import violations
-from pyclgemm.families.tiled.config import XgemmDirectConfig
 from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.search import families_for, search_space, suits
-from tests.support.configs import GEMV_UNIT, MATRIX, WGMMA
+from tests.support.configs import DIRECT, GEMV_UNIT, MATRIX, WGMMA
 from tests.support.databases import FLOAT16, NVIDIA, SM_90, a_database, made_file
 from tests.support.families import refusal
 
 H100, GFX90A = typical_traits("sm_90"), typical_traits("gfx90a")
 REFUSED = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
 SPLIT = ("TF32_TF32_F32_X3", "BF16_BF16_F32")
-DIRECT = XgemmDirectConfig(
-    WGD=8, KWGD=8, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=1, VWMD=1, VWND=1
-)
 IN_PLACE = replace(MATRIX, KWG=32, UNALIGNED=1)
 CUBE = GemmShape(64, 64, 64)
 
@@ -141,10 +137,8 @@ def test_the_tuner_searches_all_families(dtype):
 def test_operands_that_are_split_are_not_searched_in_place(precision):
     problem = CUBE.problem("float32", precision)
     is_split = precision in SPLIT
-    refused = f"UNALIGNED is 1; for {precision} operands are split" in refusal(
-        IN_PLACE, problem, H100
-    )
-    assert refused == is_split
+    stated = f"UNALIGNED is 1; for {precision} operands are split"
+    assert (stated in refusal(IN_PLACE, problem, H100)) == is_split
     axes = search_space("matrix", "float32", H100, problem.precision).axes
     assert axes["UNALIGNED"] == ((0,) if is_split else (0, 1))
 

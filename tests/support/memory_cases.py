@@ -1,9 +1,10 @@
 """Products and transforms in memory that ends where they do, for Oclgrind and for sanitizers.
 
-As a script, to be started under Oclgrind (see test_oclgrind.py), it says which results are right,
-and where in Oclgrind's log the faults of each product start.
+As a script, to be started under Oclgrind (see test_memory.py), it prints the name of each product
+whose result is right, and what was logged of it.
 """
 
+import json
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -150,36 +151,36 @@ def transform(queue, level, k, dtype="float32"):
         check_transform(queue, 15, k, dtype, level)
 
 
+def run_under_oclgrind(queue, family, name, case):
+    if family == "transform":
+        transform(queue, name, int(case))
+        return
+    config = CONFIGS[family][name]
+    if family == "cpu":
+        # It has no prefetching, and stops there. Of 16 components it takes a permutation (to
+        # multiply by i) for uninitialised.
+        config = replace(config, PREFETCHB=0, PREFETCHC=0)
+        config = replace(config, VW=4) if case == "complex" else config
+    with ExitStack() as stack:
+        if getattr(config, "FILL", 0):
+            stack.enter_context(imagined_traits(fence_options=FENCE))
+        if getattr(config, "ASYNC", 0):
+            stack.enter_context(emulated_async_copies())
+        multiply(queue, family, config, case)
+
+
 def main():
-    """Arguments: Oclgrind's log, and after it family/configuration's name/case of each product, or
-    transform/level/K.
-    """
+    """Arguments: Oclgrind's log, and after it products and transforms by their names."""
     log = Path(sys.argv[1])
     cl.Buffer, buffers.GUARD = KeptBuffer, 0
     devices = [one for platform in cl.get_platforms() for one in platform.get_devices()]
     [simulated] = [one for one in devices if "Oclgrind" in one.name]
     context = cl.Context([simulated])
     for product in sys.argv[2:]:
-        family, name, case = product.split("/")
-        print(product, log.stat().st_size, sep="\t", flush=True)
+        start = log.stat().st_size
         # A queue of its own: workspaces are the queue's, and not what another case left.
-        queue = cl.CommandQueue(context)
-        if family == "transform":
-            transform(queue, name, int(case))
-            continue
-        config = CONFIGS[family][name]
-        if family == "cpu":
-            # It has no prefetching, and stops there. Of 16 components it takes a permutation (to
-            # multiply by i) for uninitialised.
-            config = replace(config, PREFETCHB=0, PREFETCHC=0)
-            config = replace(config, VW=4) if case == "complex" else config
-        with ExitStack() as stack:
-            if getattr(config, "FILL", 0):
-                stack.enter_context(imagined_traits(fence_options=FENCE))
-            if getattr(config, "ASYNC", 0):
-                stack.enter_context(emulated_async_copies())
-            multiply(queue, family, config, case)
-    print("right", log.stat().st_size, sep="\t")
+        run_under_oclgrind(cl.CommandQueue(context), *product.split("/"))
+        print(product, json.dumps(log.read_bytes()[start:].decode()), sep="\t", flush=True)
 
 
 if __name__ == "__main__":
