@@ -9,6 +9,9 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
@@ -290,6 +293,16 @@ def _check(queue, left, right):
 def test_shapes_are_numpys_for_every_type(queue, require, rng, shapes, dtype):
     require(dtype)
     _check(queue, *draw(rng, *shapes, dtype=dtype))
+
+
+@given(
+    shapes=mutually_broadcastable_shapes(
+        signature=np.matmul.signature, max_dims=2, min_side=0, max_side=15
+    ),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_shapes(queue, shapes, seed):
+    _check(queue, *draw(np.random.default_rng(seed), *shapes.input_shapes))
 
 
 @pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)

@@ -259,3 +259,10 @@ def test_a_destination_of_a_batch_may_be_its_addend(queue):
     pyclgemm.gemm_batched(queue, stack[3:], stack[4], in_place, beta=1.0, out=in_place)
     for one in in_place:
         np.testing.assert_array_equal(one.get(), 5 * ONES)
+
+
+def test_failed_call_leaves_the_destination_alone(queue):
+    a, out = upload(queue, ones(3, 4), ONES)
+    with pytest.raises(SHAPE):
+        pyclgemm.gemm(queue, a, out, out=out)
+    np.testing.assert_array_equal(out.get(), ONES)

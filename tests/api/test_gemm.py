@@ -131,6 +131,12 @@ def test_products(queue, require, options):
     check_gemm(queue, **{"sizes": (37, 29, 53)} | options)
 
 
+@given(alpha=st.floats(-4, 4, width=32), beta=st.floats(-4, 4, width=32), in_place=st.booleans())
+def test_any_alpha_and_beta(queue, alpha, beta, in_place):
+    c = None if in_place else ROW
+    check_gemm(queue, (13, 35, 21), c=c, in_place=in_place, alpha=alpha, beta=beta)
+
+
 ANY_LAYOUT = st.builds(
     Layout,
     order=st.sampled_from(["row", "column", "strided"]),
