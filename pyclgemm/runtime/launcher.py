@@ -187,6 +187,7 @@ class LaunchSequence:
         self._context = state.context
         self._pool = state.workspaces
         self._schedule = schedule
+        self._workspaces = tuple(schedule.workspaces.items())
         roles, self._names = tuple(operands), tuple(operands.values())
         #: Contexts of the last call's arrays, which equal the queue's.
         self._contexts = [self._context] * len(roles)
@@ -274,7 +275,7 @@ class LaunchSequence:
         except IndexError:
             bound = self._bind()
         try:
-            workspaces = self._pool.pop() if self._schedule.workspaces else None
+            workspaces = self._pool.pop() if self._workspaces else None
         except IndexError:
             workspaces = Workspaces(self._context)
         try:
@@ -284,7 +285,7 @@ class LaunchSequence:
             for index in self._scattered:
                 buffers.append(self._offset_buffer(bound, self._names[index], arrays[index]))
             if workspaces is not None:
-                for name, size in self._schedule.workspaces.items():
+                for name, size in self._workspaces:
                     buffers.append(workspaces.buffer(name, size))
                 if workspaces.last_use is not None:
                     events.append(workspaces.last_use)
