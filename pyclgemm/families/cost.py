@@ -260,7 +260,8 @@ class WorkTable:
         latency = c["slab"] * w["exposed"]
         chain = in_turn * shared * slabs * (latency + multiply * w["alone"])
         chain += ends * w["rounds"] * c["tile"]
-        core = _overlapped(stored * (slabs * slab + w["store"] * c["store"]), chain)
+        store = w["store"] * c["store"] * np.maximum(shared, 1)  # parts of a tile: its last one
+        core = _overlapped(stored * slabs * slab + on_unit * store, chain)
         memory = products * ((m * k + k * n) * w["operand"] + m * n * w["result"])
         cache = tiles * slabs * w["cache"] / busy
         body = _overlapped(core, memory * c["memory"], cache * c["cache"])

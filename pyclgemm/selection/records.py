@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, NoReturn
 
 from ..codegen.config import Config
@@ -232,6 +232,10 @@ _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+#: Records have the same configurations over and over.
+_violations = lru_cache(1024)(violations)
+
+
 def read_record(document: Any, dtype: str, where: str) -> Record:
     """Read a record of a file; `DatabaseError` says what in it, which stands `where`, is wrong.
 
@@ -268,7 +272,7 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
         config = config_from_dict(family, parameters)
     except ConfigError as error:
         raise DatabaseError(f"{where}.config: {error}") from None
-    if broken := violations(config, dtype):
+    if broken := _violations(config, dtype):
         raise DatabaseError(f"{where}.config is {config}: {'; '.join(broken)}")
     m, n, k = sizes
     shape = GemmShape(m, n, k, document.get("layout", "NN"), batch=document.get("batch"))
