@@ -28,8 +28,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -74,7 +75,7 @@ from pyclgemm.measure.filled_queue import blocker_of
 from pyclgemm.problem.precision import DTYPES
 from pyclgemm.problem.product import Product
 from pyclgemm.resources import resource_folder
-from pyclgemm.runtime.build import CompilePool, adopt_binary
+from pyclgemm.runtime.build import CompilePool
 from pyclgemm.selection import database
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.model import standing
@@ -92,7 +93,7 @@ _CHECKED = 1 << 27
 _BUILT_IN = sorted(path.name for path in resource_folder("databases").glob("*.json"))
 #: Seconds of a burst on a GPU: many shapes count more than each of them, and its time is dear.
 _GPU_BURST = 0.004
-#: Shapes whose kernels are built before the first of them is measured.
+#: Shapes whose kernels are begun ahead of the one that is measured.
 _BUILT_AHEAD = 25
 
 
@@ -149,22 +150,26 @@ class Comparison:
     seconds: float  # for a type, building of kernels included
     machine: command.Machine
     keep: Callable[[dict[str, Any]], None]  # takes each row
-    _compiled: set[KernelSource] = field(default_factory=set)
 
     def run(self, cases: Sequence[Case], arithmetic: Arithmetic, progress: Progress) -> None:
         """Measure products of a type until the time is over; `progress` is told their parts."""
         end = time.monotonic() + self.seconds
-        for start in range(0, len(cases), _BUILT_AHEAD):
-            ahead = cases[start : start + _BUILT_AHEAD]
-            choices = {case: self._choices(case, arithmetic) for case in ahead}
-            self._build(filter(None, choices.values()))
-            for number, case in enumerate(ahead, start):
-                if time.monotonic() > end:
-                    reached = f"{number} of {len(cases)} shapes were reached"
-                    self.session.say(f"{arithmetic}: {reached} in {self.seconds:g} s")
-                    return
-                if chosen := choices[case]:
-                    self._measure(case, arithmetic, chosen, progress)
+        begun: deque[tuple[Choices, list[KernelSource]]] = deque()
+        remaining = iter(cases)
+        for number, case in enumerate(cases):
+            for later in itertools.islice(remaining, _BUILT_AHEAD - len(begun)):
+                choices = self._choices(later, arithmetic)
+                sources = self._sources(choices)
+                self.pool.start(sources)
+                begun.append((choices, sources))
+            if time.monotonic() > end:
+                reached = f"{number} of {len(cases)} shapes were reached"
+                self.session.say(f"{arithmetic}: {reached} in {self.seconds:g} s")
+                return
+            choices, sources = begun.popleft()
+            self.pool.adopt(self.machine.queue.context, sources)
+            if choices:
+                self._measure(case, arithmetic, choices, progress)
 
     def _choices(self, case: Case, arithmetic: Arithmetic) -> Choices:
         """The library's choice, others that compete with it, and that for true float32.
@@ -187,17 +192,14 @@ class Comparison:
             self.session.say(self.session.failures[-1])
             return {}
 
-    def _build(self, choices: Iterable[Choices]) -> None:
-        """Compile kernels side by side, for the plans to find them."""
-        traits, queue = traits_of(self.machine.device), self.machine.queue
-        wanted: dict[KernelSource, None] = {}
-        for product, choice in (timed for one in choices for timed in one.values()):
+    def _sources(self, choices: Choices) -> list[KernelSource]:
+        """The kernels of some choices."""
+        traits = traits_of(self.machine.device)
+        found: list[KernelSource] = []
+        for product, choice in choices.values():
             with contextlib.suppress(PyclgemmError):  # the plan will say what is wrong
-                wanted |= dict.fromkeys(kernel_sources(product, choice.config, traits))
-        sources = [source for source in wanted if source not in self._compiled]
-        self._compiled.update(sources)
-        for source, binary in self.pool.binaries(sources).items():
-            adopt_binary(queue.context, queue.device, source, binary)
+                found += kernel_sources(product, choice.config, traits)
+        return found
 
     def _measure(
         self, case: Case, arithmetic: Arithmetic, choices: Choices, progress: Progress

@@ -119,13 +119,11 @@ class Operands:
             return replace(found, ratio=math.inf, fault=fault)
         return found
 
-    def checked(
-        self, config: Config, precision: Precision, built: GemmPlan | None = None
-    ) -> GemmPlan:
+    def checked(self, config: Config, precision: Precision) -> GemmPlan:
         """The plan of a configuration, whose first result is checked; may raise `WrongError`."""
         key = config, precision.name
         if key not in self._checked:
-            product = built or self.plan(config=config, precision=precision.name)
+            product = self.plan(config=config, precision=precision.name)
             if fault := self.error(product, precision).fault:
                 raise WrongError(fault)
             self._checked[key] = product

@@ -16,8 +16,8 @@ import multiprocessing
 import os
 import threading
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -179,29 +179,46 @@ class CompilePool:
     """
 
     def __init__(self, device: cl.Device) -> None:
-        self._number = _number_of(device)
+        self._device, self._number = device, _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
+        #: By source; None once its binary was adopted, or could not be had.
+        self._begun: dict[KernelSource, Future[bytes | None] | None] = {}
 
-    def binaries(self, sources: Sequence[KernelSource]) -> dict[KernelSource, bytes]:
-        """Those of kernels that compile; whoever builds another in turn learns why it does not."""
-        if not sources:
-            return {}
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                max(1, min(16, (os.cpu_count() or 2) - 1)),
-                # A forked process cannot use the driver of its parent.
-                multiprocessing.get_context("spawn"),
-                _open,
-                (self._number,),
-            )
-        found: dict[KernelSource, bytes] = {}
-        try:
-            for source, binary in zip(sources, self._pool.map(_compile, sources), strict=True):
-                if binary is not None:
-                    found[source] = binary
-        except BrokenProcessPool:
-            self.close()
-        return found
+    def start(self, sources: Iterable[KernelSource]) -> None:
+        """Begin to compile kernels, except those that were asked for before."""
+        for source in sources:
+            if source in self._begun:
+                continue
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(
+                    max(1, min(16, (os.cpu_count() or 2) - 1)),
+                    # A forked process cannot use the driver of its parent.
+                    multiprocessing.get_context("spawn"),
+                    _open,
+                    (self._number,),
+                )
+            try:
+                self._begun[source] = self._pool.submit(_compile, source)
+            except BrokenProcessPool:
+                self.close()
+
+    def adopt(self, context: cl.Context, sources: Iterable[KernelSource]) -> None:
+        """Wait for kernels that were begun, for the next `build_kernel` of each to load its binary.
+
+        Whoever builds a kernel that does not compile learns why.
+        """
+        for source in sources:
+            begun = self._begun.get(source)
+            if begun is None:
+                continue
+            self._begun[source] = None
+            try:
+                binary = begun.result()
+            except (BrokenProcessPool, CancelledError):
+                self.close()
+                continue
+            if binary is not None:
+                adopt_binary(context, self._device, source, binary)
 
     def close(self) -> None:
         """End the processes."""

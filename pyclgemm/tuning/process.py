@@ -130,9 +130,9 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         return outcome
 
     def prepare(self, trials: Sequence[Trial], timeout: float) -> None:
-        """Have the candidates of some trials built side by side, before they are run.
+        """Begin to compile the candidates of some trials side by side, before they are run.
 
-        If that kills the process or takes too long, the trials will tell which one did it.
+        If a compiler kills the process, the trials tell which candidate did it.
         """
         request = {"build": [trial_to_json(trial) for trial in trials]}
         if isinstance(self._ask(request, timeout), str):

@@ -112,6 +112,8 @@ def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
 _TRIAL_PART = 1 / 20
 _TRIAL_SECONDS = (10.0, 30.0)
 _FIRST_SECONDS = 60.0
+#: Seconds that it may take to write the kernels of some trials and to hand them to compilers.
+_PREPARE_SECONDS = 30.0
 #: Seconds by which the last trial may overrun the budget before it is killed.
 _GRACE = 2.0
 #: The best of each shape in an earlier run's log that are measured anew.
@@ -183,19 +185,20 @@ class TuningSession:
         return (time.monotonic() - self.start) / max(1, sum(self.outcomes.values()))
 
     def trial(
-        self, standing: Standing, config: Config, until: float, rival: Config | None = None
-    ) -> Outcome:
-        """Measure a configuration in turn with the best so far, and take in what comes out.
+        self, standing: Standing, config: Config, until: float, rival: Config | None = None,
+        *, alone: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """Measure a configuration in turn with the best so far, or `alone`, and keep its time.
 
-        A `rival` is timed in turn with the candidate instead of the best; then nothing is taken
-        in. `BudgetSpentError` says that it is later than `until`, or that the budget ended while
-        it was measured.
+        A `rival` is timed in turn with the candidate instead of the best; then no time is kept.
+        `BudgetSpentError` says that it is later than `until`, or that the budget ended while it
+        was measured.
         """
         now = time.monotonic()
         if now >= until:
             raise BudgetSpentError
         left = max(1.0, self.deadline + _GRACE - now)
-        against = rival or standing.best
+        against = None if alone else rival or standing.best
         trial = Trial(standing.shape, config, None if against == config else against)
         limit = self._limit(standing)
         outcome = self.process.run(trial, min(limit, left))
@@ -219,19 +222,13 @@ class TuningSession:
         self.progress(Progress(self.stage, elapsed, trials, standing.shape, standing.gflops))
         return outcome
 
-    def prepare(self, standing: Standing, configs: Sequence[Config], until: float) -> None:
-        """Have some candidates built side by side, if it is not too late."""
-        now = time.monotonic()
-        if len(configs) > 1:
-            trials = [Trial(standing.shape, config) for config in configs]
-            self.build(trials, 2 * self._limit(standing), until)
-            standing.spent += time.monotonic() - now
+    def prepare(self, trials: Sequence[Trial], until: float) -> None:
+        """Begin to compile the candidates of some trials side by side, if it is not too late.
 
-    def build(self, trials: Sequence[Trial], limit: float, until: float) -> None:
-        """Have the candidates of some trials built side by side, if it is not too late."""
-        now = time.monotonic()
-        if now < until:
-            self.process.prepare(trials, min(limit, max(1.0, self.deadline + _GRACE - now)))
+        On a CPU compilers would take time from what is measured: each trial compiles its own.
+        """
+        if self.process.traits.type != "cpu" and time.monotonic() < until:
+            self.process.prepare(trials, _PREPARE_SECONDS)
 
     def may_run(self, standing: Standing, config: Config) -> bool:
         """Whether a configuration can run on the device, suits the shape and is new to it."""

@@ -40,26 +40,26 @@ from .process import FINE, Trial
 from .search import can_run
 from .session import BudgetSpentError, Standing, TuningSession
 
-#: Sizes of single products and of batches, and the part of the products that are batches.
-_LARGEST, _LARGEST_OF_BATCH, _MOST_PRODUCTS = 8192, 1024, 4096
+#: Sizes of single products and of batches, and the fraction of drawn products that are batches.
+_SMALLEST, _LARGEST, _LARGEST_OF_BATCH, _MOST_PRODUCTS = 8, 8192, 1024, 4096
 _BATCHES = 0.15
-#: Of the products, those whose sizes are all multiples of this one.
+#: Fraction of drawn products of which one size is smaller than `_SMALLEST`, as of a few rows.
+_THIN = 0.15
+#: Fraction of drawn products whose sizes are multiples of `_MULTIPLE`.
 _ALIGNED, _MULTIPLE = 0.6, 8
 #: Elements of all matrices of a product, and its predicted seconds, at most.
 _MOST_ELEMENTS = 2**26
 _LONGEST = 0.05
 
-#: Products that are drawn for each round, and those of them that are measured.
-_DRAWN, _MEASURED = 96, 8
+#: Products that are drawn for each round, and how many of them are measured.
+_DRAWN, _MEASURED = 96, 12
 #: Known configurations that are timed on a product, and that the expected loss is computed of.
 _TIMED, _WEIGHED = 5, 24
 #: Configurations of a family that are drawn from its space, and those of all that are timed on a
 #: product beside known ones.
 _POOL, _NEW = 150, 2
-#: Candidates that are built side by side, and the seconds that this may take.
-_BUILT, _BUILD_SECONDS = 48, 60.0
 #: Products, drawn at random, on which choices are judged, and the most of the time they take.
-_JUDGED, _JUDGED_PART = 16, 0.3
+_JUDGED, _JUDGED_PART = 16, 0.25
 #: The part of the time that is left for judging once more.
 _LAST_PART = 0.1
 #: Standard deviation of the logarithm of a predicted time where nothing near was measured.
@@ -71,6 +71,10 @@ _REFIT = 1.5
 #: A configuration corrects predictions if it took this many times the least time of a product, and
 #: was predicted to take at most that many.
 _SLOWER, _AS_FAST = 1.1, 1.05
+
+
+#: The configurations to be timed on each product, with their expected seconds.
+Candidates = dict[Standing, dict[Config, float]]
 
 
 @dataclass
@@ -118,9 +122,11 @@ class Survey:
         others, before = self._judge_first(session.deadline - (1 - _JUDGED_PART) * left)
         measured = 0
         with contextlib.suppress(BudgetSpentError):
-            self._learn()
-            while True:
-                for _ in self._timed(self._least_certain(), measuring_until):
+            upcoming = self._begun(self._least_certain(), measuring_until)
+            while upcoming:
+                # The kernels of the next products are compiled while these are measured.
+                current, upcoming = upcoming, self._begun(self._least_certain(), measuring_until)
+                for _ in self._timed(current, measuring_until):
                     measured += 1
                 self._learn()
         self._learn(at_end=True)
@@ -137,7 +143,7 @@ class Survey:
         """Time what would be chosen on products drawn at random, and what else may be fast."""
         expected: dict[Standing, dict[Config, float]] = {}
         with contextlib.suppress(BudgetSpentError):
-            for standing, timed in self._timed(self._drawn(_JUDGED), until):
+            for standing, timed in self._timed(self._begun(self._drawn(_JUDGED), until), until):
                 expected[standing] = timed
         self._judged = [standing for standing in expected if len(standing.ranked()) > 1]
         return _judgement((one, next(iter(expected[one])), expected[one]) for one in self._judged)
@@ -158,24 +164,27 @@ class Survey:
 
     # -- measuring --
 
-    def _timed(
-        self, standings: list[Standing], until: float
-    ) -> Iterator[tuple[Standing, dict[Config, float]]]:
-        """Time the configurations that are expected to be the fastest; gives what was expected."""
-        session = self._session
+    def _begun(self, standings: Iterable[Standing], until: float) -> Candidates:
+        """The configurations to be timed on some products; compilers begin with their kernels."""
         candidates = {one: self._candidates(one) | self._new_candidates(one) for one in standings}
-        trials = [Trial(one.shape, config) for one in standings for config in candidates[one]]
-        if self._traits.type == "cpu":  # which would time them beside compilers
-            trials = []
-        for first in range(0, len(trials), _BUILT):
-            session.build(trials[first : first + _BUILT], _BUILD_SECONDS, until)
-        for standing in standings:
+        trials = [Trial(one.shape, config) for one in candidates for config in candidates[one]]
+        self._session.prepare(trials, until)
+        return candidates
+
+    def _timed(
+        self, candidates: Candidates, until: float
+    ) -> Iterator[tuple[Standing, dict[Config, float]]]:
+        """Time configurations on some products; gives the times that were expected."""
+        session = self._session
+        for standing, expected in candidates.items():
             self.found.standings.append(standing)
-            for config, expected in candidates[standing].items():
-                outcome = session.trial(standing, config, until)
+            for config, seconds in expected.items():
+                # A GPU keeps its speed; a CPU may slow down between two candidates.
+                alone = self._traits.type != "cpu"
+                outcome = session.trial(standing, config, until, alone=alone)
                 if outcome.status == FINE and standing not in self._seen:
-                    self._seen[standing] = abs(np.log(standing.seconds[config] / expected))
-            yield standing, candidates[standing]
+                    self._seen[standing] = abs(np.log(standing.seconds[config] / seconds))
+            yield standing, expected
 
     def _candidates(self, standing: Standing) -> dict[Config, float]:
         """The configurations to be timed on a product, the one that would be taken first."""
@@ -214,14 +223,11 @@ class Survey:
         return self._known.ranking(standing.problem).ordered(standing.problem)
 
     def _least_certain(self) -> list[Standing]:
-        """Of products drawn at random, those on which choosing is expected to lose the most."""
+        """The drawn products on which choosing is expected to lose the most; empty if on none."""
         drawn = self._drawn(_DRAWN)
         losses = [self._expected_loss(standing) for standing in drawn]
         order = np.argsort(losses)[::-1][:_MEASURED]
-        chosen = [drawn[index] for index in order if losses[index] > 0]
-        if not chosen:
-            raise BudgetSpentError  # there is nothing left to learn
-        return chosen
+        return [drawn[index] for index in order if losses[index] > 0]
 
     def _expected_loss(self, standing: Standing) -> float:
         """How much longer than the fastest the first choice takes, as the mean of a logarithm."""
@@ -262,11 +268,13 @@ class Survey:
     def _shape(self) -> GemmShape:
         random = self._random
         is_batch = random.random() < _BATCHES
-        largest = np.log2(_LARGEST_OF_BATCH if is_batch else _LARGEST)
-        sizes = np.exp2(random.uniform(0, largest, 3))
+        largest = _LARGEST_OF_BATCH if is_batch else _LARGEST
+        sizes = np.exp2(random.uniform(np.log2(_SMALLEST), np.log2(largest), 3))
         if random.random() < _ALIGNED:
-            sizes = np.where(sizes < _MULTIPLE, sizes, np.round(sizes / _MULTIPLE) * _MULTIPLE)
-        m, n, k = (max(1, round(size)) for size in sizes)
+            sizes = np.round(sizes / _MULTIPLE) * _MULTIPLE
+        if random.random() < _THIN:
+            sizes[random.integers(3)] = random.integers(1, _SMALLEST)
+        m, n, k = map(round, sizes)
         layout = LAYOUTS[random.integers(len(LAYOUTS))]
         if not is_batch:
             return GemmShape(m, n, k, layout)

@@ -47,7 +47,7 @@ from ..selection.model import known_of
 from ..selection.records import Entry, Record, Source
 from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
 from ..selection.select import select
-from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
+from .process import FINE, Outcome, Trial, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 from .survey import Survey, Surveyed
@@ -129,7 +129,7 @@ class TuningStages:
     def _try_all(self, standing: Standing, configs: Iterable[Config], until: float) -> None:
         """Try those of some configurations that can run."""
         able = [config for config in configs if self._session.may_run(standing, config)]
-        self._session.prepare(standing, able, until)
+        self._session.prepare([Trial(standing.shape, config) for config in able], until)
         for config in able:
             self._session.trial(standing, config, until)
 
@@ -220,7 +220,7 @@ class TuningStages:
                 is_new = all(config.family != family for config in standing.scores)
                 if is_new and told not in session.remarks:
                     session.remarks.append(told)
-            session.prepare(standing, proposed, until)
+            session.prepare([Trial(standing.shape, config) for config in proposed], until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)

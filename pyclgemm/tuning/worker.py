@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyopencl as cl
@@ -28,7 +27,6 @@ import pyopencl.array as cl_array
 from ..analysis.operands import Operands, OperandStore, WrongError, plan_contender
 from ..api.plan import GemmPlan
 from ..api.prepare import check_supported
-from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
 from ..device.traits import DeviceTraits
@@ -37,7 +35,7 @@ from ..families.registry import violations
 from ..measure.bench import Bench, Timing, pace_for
 from ..measure.filled_queue import Blocker, blocker_of
 from ..problem.precision import Precision, resolve_precision
-from ..runtime.build import CompilePool, adopt_binary
+from ..runtime.build import CompilePool
 from ..selection.overrides import kernel_sources
 from .process import FINE, Outcome, Trial, trial_from_json
 
@@ -62,12 +60,8 @@ class TrialBench:
         self._dtype = dtype
         self._precision = precision
         self._store = OperandStore(self._queue)
-        # Plans that were built ahead, or why they could not be.
-        self._built: WeakKeyDictionary[Operands, dict[Config, GemmPlan | Exception]]
-        self._built = WeakKeyDictionary()
         self._blocker: Blocker | None = None
         self._compilers = CompilePool(self._queue.device)
-        self._compiled: set[KernelSource] = set()
 
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; every failure becomes an outcome with its reason.
@@ -78,7 +72,8 @@ class TrialBench:
             return Outcome("refused", reason="; ".join(broken))
         try:
             operands = self._store.get(trial.shape, self._dtype)
-            candidate = self._checked(operands, trial.config)
+            self._compilers.adopt(self._context, self._sources(trial))
+            candidate = operands.checked(trial.config, self._precision)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
             return Outcome("unlaunchable", reason=_line(error))
@@ -91,30 +86,14 @@ class TrialBench:
         contenders = {"candidate": candidate}
         if trial.rival is not None:
             try:
-                contenders["rival"] = self._checked(operands, trial.rival)
+                contenders["rival"] = operands.checked(trial.rival, self._precision)
             except (PyclgemmError, WrongError, cl.Error):  # not the candidate's fault
                 self._require_device()
         return self._time(operands, contenders)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
-        """Compile the candidates of some trials side by side, for `run` to find them ready.
-
-        Nothing is timed meanwhile, and failures are kept for `run` to report.
-        """
-        sources = dict.fromkeys(source for trial in trials for source in self._sources(trial))
-        new = [source for source in sources if source not in self._compiled]
-        for source, binary in self._compilers.binaries(new).items():
-            adopt_binary(self._context, self._queue.device, source, binary)
-        self._compiled |= sources.keys()
-        for trial in trials:
-            operands = self._store.get(trial.shape, self._dtype)
-            built = self._built.setdefault(operands, {})
-            try:
-                built[trial.config] = operands.plan(
-                    config=trial.config, precision=self._precision.name
-                )
-            except (PyclgemmError, cl.Error, MemoryError) as error:
-                built[trial.config] = error
+        """Begin to compile the candidates of some trials side by side; `run` waits for its own."""
+        self._compilers.start(source for trial in trials for source in self._sources(trial))
 
     def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
         """Time a candidate in turn with its rival: few rounds where it is far slower."""
@@ -134,13 +113,6 @@ class TrialBench:
             return kernel_sources(product, trial.config, self._traits)
         except PyclgemmError:
             return []
-
-    def _checked(self, operands: Operands, config: Config) -> GemmPlan:
-        """A plan whose result has been checked."""
-        built = self._built.get(operands, {}).pop(config, None)
-        if isinstance(built, Exception):
-            raise built
-        return operands.checked(config, self._precision, built)
 
     def _require_device(self) -> None:
         """Raise unless the device still works: one fault can spoil a whole context."""

@@ -36,14 +36,12 @@ def answer(queue, source):
     return int(out.get()[0])
 
 
-def test_what_compiles_runs_from_its_binary(pool, queue, device, monkeypatch):
-    sources = [storing(1201), storing(1202)]
-    binaries = pool.binaries([sources[0], storing("nothing"), sources[1]])
-    assert list(binaries) == sources
-    for one in sources:
-        adopt_binary(queue.context, device, one, binaries[one])
+def test_what_compiles_runs_from_its_binary(pool, queue, monkeypatch):
+    sources = [storing(1201), storing("nothing"), storing(1202)]
+    pool.start([*sources, sources[0]])
+    pool.adopt(queue.context, [*sources, storing(1203)])  # the last was not begun
     monkeypatch.delattr(build, "compile_program")  # nothing is compiled again
-    assert [answer(queue, one) for one in sources] == [1201, 1202]
+    assert [answer(queue, one) for one in (sources[0], sources[2])] == [1201, 1202]
 
 
 def test_a_binary_that_the_driver_refuses_is_compiled_from_its_source(queue, device):
@@ -51,12 +49,17 @@ def test_a_binary_that_the_driver_refuses_is_compiled_from_its_source(queue, dev
     assert answer(queue, storing(1203)) == 1203
 
 
-def test_a_crash_leaves_the_pool_usable(pool):
-    assert list(pool.binaries([storing(1)])) == [storing(1)]
+def test_a_crash_leaves_the_pool_usable(pool, queue, monkeypatch):
+    pool.start([storing(1)])
+    pool.adopt(queue.context, [storing(1)])
     for pid in list(pool._pool._processes):
         os.kill(pid, signal.SIGKILL)
-    pool.binaries([storing(2)])  # may find nothing
-    assert list(pool.binaries([storing(3)])) == [storing(3)]
+    pool.start([storing(2)])
+    pool.adopt(queue.context, [storing(2)])  # may find nothing
+    pool.start([storing(1204)])
+    pool.adopt(queue.context, [storing(1204)])
+    monkeypatch.delattr(build, "compile_program")
+    assert answer(queue, storing(1204)) == 1204
 
 
 _PARENT = """
@@ -65,7 +68,9 @@ from pyclgemm.runtime.build import CompilePool
 from pyclgemm.codegen.source import KernelSource
 if __name__ == '__main__':
     pool = CompilePool(cl.get_platforms()[0].get_devices()[0])
-    pool.binaries([KernelSource('f', '__kernel void f(void) {}', (), (1,))])
+    source = KernelSource('f', '__kernel void f(void) {}', (), (1,))
+    pool.start([source])
+    pool._begun[source].result()
     print(*pool._pool._processes, flush=True)
     time.sleep(60)
 """

@@ -15,6 +15,7 @@ from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
+from pyclgemm.runtime import build
 from pyclgemm.tuning import worker
 from pyclgemm.tuning.process import Trial
 
@@ -181,7 +182,7 @@ def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
         [Trial(BATCH, BATCH_CONFIG)],
     ],
 )
-def test_what_was_prepared_is_not_built_again(bench, fail_with, trials):
+def test_what_was_prepared_is_not_compiled_again(bench, monkeypatch, trials):
     bench.prepare(trials)
-    fail_with(AssertionError("built twice"))
+    monkeypatch.delattr(build, "compile_program")
     assert {bench.run(trial).status for trial in trials} == {"fine"}
