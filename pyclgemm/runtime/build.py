@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,7 @@ class CompilePool:
     def __init__(self, device: cl.Device) -> None:
         self._device, self._number = device, _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
+        self._opening: list[Future[None]] = []  # ends when all processes have opened the device
         #: By source; None once its binary was adopted, or could not be had.
         self._begun: dict[KernelSource, Future[bytes | None] | None] = {}
 
@@ -189,40 +191,43 @@ class CompilePool:
         for source in sources:
             if source in self._begun:
                 continue
-            if self._pool is None:
-                self._pool = ProcessPoolExecutor(
-                    max(1, min(16, (os.cpu_count() or 2) - 1)),
-                    # A forked process cannot use the driver of its parent.
-                    multiprocessing.get_context("spawn"),
-                    _open,
-                    (self._number,),
-                )
             try:
-                self._begun[source] = self._pool.submit(_compile, source)
+                pool = self._pool or self._new_pool()
+                self._begun[source] = pool.submit(_compile, source)
             except BrokenProcessPool:
                 self.close()
 
     def adopt(self, context: cl.Context, sources: Iterable[KernelSource]) -> None:
         """Wait for kernels that were begun, for the next `build_kernel` of each to load its binary.
 
-        Whoever builds a kernel that does not compile learns why.
+        Whoever builds a kernel that does not compile learns why. No process opens the device later,
+        which would stop what runs there: nothing need be timed before.
         """
-        for source in sources:
-            begun = self._begun.get(source)
-            if begun is None:
-                continue
-            self._begun[source] = None
-            try:
-                binary = begun.result()
-            except (BrokenProcessPool, CancelledError):
-                self.close()
-                continue
-            if binary is not None:
-                adopt_binary(context, self._device, source, binary)
+        opening, self._opening = self._opening, []
+        begun = {source: self._begun[source] for source in sources if self._begun.get(source)}
+        self._begun.update(dict.fromkeys(begun))
+        try:
+            for one in opening:
+                one.result()
+            for source, future in begun.items():
+                if future and (binary := future.result()) is not None:
+                    adopt_binary(context, self._device, source, binary)
+        except (BrokenProcessPool, CancelledError):
+            self.close()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        processes = max(1, min(16, (os.cpu_count() or 2) - 1))
+        # A forked process cannot use the driver of its parent.
+        spawning = multiprocessing.get_context("spawn")
+        everyone = spawning.Barrier(processes)
+        self._pool = ProcessPoolExecutor(processes, spawning, _open, (self._number, everyone))
+        # Each of these takes a process of its own, as all wait for one another in `_open`.
+        self._opening = [self._pool.submit(_do_nothing) for _ in range(processes)]
+        return self._pool
 
     def close(self) -> None:
         """End the processes."""
-        pool, self._pool = self._pool, None
+        pool, self._pool, self._opening = self._pool, None, []
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -234,11 +239,20 @@ def _number_of(device: cl.Device) -> tuple[int, int]:
     raise ValueError(f"{device.name!r} is no device of any platform")
 
 
-def _open(number: tuple[int, int]) -> None:
-    """Begin a worker: open the device, and end with the parent, however that ends."""
+#: Seconds that opening the device may take in a worker process.
+_OPEN_SECONDS = 60.0
+
+
+def _open(number: tuple[int, int], everyone: Barrier) -> None:
+    """Begin a worker: open the device as all others do, and end with the parent."""
     global _context
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _context = cl.Context([cl.get_platforms()[number[0]].get_devices()[number[1]]])
+    everyone.wait(_OPEN_SECONDS)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _end_with_parent() -> None:

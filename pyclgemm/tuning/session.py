@@ -58,15 +58,14 @@ class Standing:
         best_score = None if self.best is None else self.scores.get(self.best)
         if self.best is None or best_score is None or outcome.rival_seconds is None:
             self.scores[config] = outcome.seconds
-            is_best = best_score is None or outcome.seconds < best_score
+            self.best = self.ranked()[0][1]
         else:
             # The machine may have been slower than before: its speed is that of the rival.
             self.seconds[self.best] = outcome.rival_seconds
             ratio = outcome.seconds / outcome.rival_seconds
             self.scores[config] = best_score * ratio
-            is_best = config != self.best and ratio < _BETTER
-        if is_best:
-            self.best = config
+            if config != self.best and ratio < _BETTER:
+                self.best = config
 
     def ranked(self, family: str | None = None) -> list[tuple[float, Config]]:
         """The configurations of one family, or of all, by their score, the least first."""

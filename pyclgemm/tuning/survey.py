@@ -62,6 +62,8 @@ _POOL, _NEW = 150, 2
 _JUDGED, _JUDGED_PART = 16, 0.25
 #: The part of the time that is left for judging once more.
 _LAST_PART = 0.1
+#: A time is taken twice if its logarithm is this far from the expected one.
+_SURPRISE = 0.4
 #: Standard deviation of the logarithm of a predicted time where nothing near was measured.
 _DEVIATION = 0.2
 #: Draws of the predictions of a product.
@@ -175,16 +177,33 @@ class Survey:
         self, candidates: Candidates, until: float
     ) -> Iterator[tuple[Standing, dict[Config, float]]]:
         """Time configurations on some products; gives the times that were expected."""
-        session = self._session
         for standing, expected in candidates.items():
             self.found.standings.append(standing)
             for config, seconds in expected.items():
-                # A GPU keeps its speed; a CPU may slow down between two candidates.
-                alone = self._traits.type != "cpu"
-                outcome = session.trial(standing, config, until, alone=alone)
-                if outcome.status == FINE and standing not in self._seen:
-                    self._seen[standing] = abs(np.log(standing.seconds[config] / seconds))
+                missed = self._missed_by(standing, config, seconds, until)
+                if standing not in self._seen and missed is not None:
+                    self._seen[standing] = missed
             yield standing, expected
+
+    def _missed_by(
+        self, standing: Standing, config: Config, expected: float, until: float
+    ) -> float | None:
+        """Time a configuration; gives how far that is from the expected logarithm, if it is right.
+
+        A surprising time is taken again, and the second one counts: the machine may have been held
+        up in the first.
+        """
+        # A GPU keeps its speed; a CPU may slow down between two candidates.
+        alone = self._traits.type != "cpu"
+        missed = None
+        for _ in range(2 if alone else 1):
+            outcome = self._session.trial(standing, config, until, alone=alone)
+            if outcome.status != FINE or outcome.seconds is None:
+                break
+            missed = abs(math.log(outcome.seconds / expected))
+            if missed < _SURPRISE:
+                break
+        return missed
 
     def _candidates(self, standing: Standing) -> dict[Config, float]:
         """The configurations to be timed on a product, the one that would be taken first."""
