@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +59,7 @@ class Standing:
         best_score = None if self.best is None else self.scores.get(self.best)
         if self.best is None or best_score is None or outcome.rival_seconds is None:
             self.scores[config] = outcome.seconds
-            self.best = self.ranked()[0][1]
+            self.best = min(self.seconds, key=lambda timed: self.scores[timed] or math.inf)
         else:
             # The machine may have been slower than before: its speed is that of the rival.
             self.seconds[self.best] = outcome.rival_seconds
