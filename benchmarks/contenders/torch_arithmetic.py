@@ -1,4 +1,4 @@
-"""How torch is told to multiply in a precision, so that cuBLAS is compared in the same one."""
+"""How torch multiplies in a precision, so that cuBLAS is compared in the same one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
 from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
 
-#: NumPy's types that torch does not take from it, and those of as many bytes that it does.
+#: NumPy types that torch does not accept, and types of the same size that it accepts.
 _BITS = {"bfloat16": "int16"}
 
-#: Sizes must be multiples of it, and m larger than `_INT8_ROWS`, for torch._int_mm.
+#: torch._int_mm needs n and k that are multiples of `_INT8_STEP`, and m above `_INT8_ROWS`.
 _INT8_STEP, _INT8_ROWS = 8, 16
 
 
@@ -24,9 +24,9 @@ _INT8_STEP, _INT8_ROWS = 8, 16
 class TorchArithmetic:
     """How torch computes an arithmetic."""
 
-    #: The precision of cuBLAS: of float32 split into terms, which it lacks, its true float32.
+    #: The precision of cuBLAS; true float32 in place of split terms, which it lacks.
     precision: Precision
-    #: Of `torch.backends.cuda.matmul`.
+    #: Settings of `torch.backends.cuda.matmul`.
     flags: dict[str, bool]
     #: ``multiply(torch, a, b, out)``.
     multiply: Callable[[Any, Any, Any, Any], object]
@@ -35,7 +35,7 @@ class TorchArithmetic:
 
 
 def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
-    """Find how torch computes an arithmetic, or comes nearest to it.
+    """Describe how torch computes an arithmetic, or the nearest one that it has.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
 
 
 def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
-    """Raise ValueError if torch has no such product, with bias and ReLU if it is for a layer."""
+    """Raise ValueError if torch has no such product, with bias and ReLU for a layer."""
     plain = arithmetic.dtype == arithmetic.result_dtype
     if case.batch is not None and (layer or not plain):
         raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
@@ -76,7 +76,7 @@ def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
 
 
 def set_flags(torch: Any, wanted: TorchArithmetic) -> None:
-    """Tell torch how to multiply from now on; ValueError if it lacks a flag that has to be on."""
+    """Set torch's flags; raise ValueError if it lacks a flag that must be on."""
     settings = torch.backends.cuda.matmul
     for name, value in wanted.flags.items():
         if hasattr(settings, name):
@@ -94,7 +94,7 @@ def to_torch(torch: Any, matrix: NDArray[Any], device: str) -> Any:
 
 
 def from_torch(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
-    """Copy a tensor of a CUDA device to the host, as a NumPy matrix of type `dtype`."""
+    """Copy a tensor from a CUDA device to a NumPy matrix of type `dtype`."""
     if dtype not in _BITS:
         return np.asarray(tensor.cpu().numpy())
     bits = tensor.contiguous().view(getattr(torch, _BITS[dtype])).cpu().numpy()

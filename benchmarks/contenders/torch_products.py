@@ -1,4 +1,4 @@
-"""Products by torch on copies of a case's matrices, with the same numbers."""
+"""Products by torch on copies of a case's matrices."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from benchmarks.products.operands import Operands, padded
 
 
 class TorchProducts(CheckedContender):
-    """A case's product on each of its sets in turn, by cuBLAS; subclasses say how it is launched.
+    """The product of each set in turn by cuBLAS; subclasses define how it is launched.
 
-    With `layer`, a bias and ReLU are applied too, by cuBLASLt's epilogue. B of int8, which torch
-    wants in columns, is stored so before. ValueError is raised if torch has no such product.
+    With `layer`, cuBLASLt's epilogue applies a bias and ReLU. B of int8 is stored by columns, as
+    torch needs it. ValueError is raised if torch has no such product.
     """
 
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
@@ -40,7 +40,7 @@ class TorchProducts(CheckedContender):
         set_flags(torch, self._how)
 
     def _make_products(self, operands: Operands) -> list[tuple[Any, Any, Any]]:
-        """The matrices of each set, with the padding between rows that OpenCL's have."""
+        """Copy the matrices of each set, with the padding between rows of the OpenCL arrays."""
         case = operands.case
         out = np.zeros((*case.stack, case.m, case.n), self._result_dtype)
         matrices = (*operands.host, out if self._addend is None else self._addend[:, : case.n])
@@ -75,10 +75,7 @@ class TorchProducts(CheckedContender):
         self._torch.cuda.synchronize(self._index)
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN, or of integers with -1.
-
-        A result that is added to gets the numbers again that it had at first.
-        """
+        """Fill the result of the first set with NaN or -1; with beta, with the first C again."""
         out = self._products[0][2]
         if self._addend is not None:
             addend = to_torch(self._torch, self._addend, self._device)
@@ -89,7 +86,7 @@ class TorchProducts(CheckedContender):
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host.
 
-        Where a graph adds to the result several times, that of a single call outside it.
+        If a graph adds to the result several times, a single call outside it computes the result.
         """
         if self._case.beta and self.step > 1:
             self.poison()

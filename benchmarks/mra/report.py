@@ -14,14 +14,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from benchmarks.mra.cases import Size
-from benchmarks.reports.output import RESULTS
+from benchmarks.reports.plots import MARKERS, PALETTE, save_titled
 from benchmarks.reports.report import file_stem
-from pyclgemm.analysis.report import save_figure
-from pyclgemm.host.files import write_whole
-
-#: Colours safe for colour-blind eyes.
-_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#E69F00", "#7F7F7F", "#000000")
-_MARKERS = "osD^*vxP"
+from benchmarks.session import command
 
 
 @dataclass(frozen=True)
@@ -30,26 +25,25 @@ class Repetition:
 
     #: "L1" to "L6", or the rival's function.
     name: str
-    #: What ran: a level may be another one where the device lacks what it needs.
+    #: The technique that ran: that of another level if the device cannot run this one.
     technique: str
     size: Size
-    #: Of the repetition.
     number: int
-    #: Of a transform of all tensors: the repetition's time over its tasks.
+    #: Mean time of a transform of all tensors.
     seconds: float
 
     @property
     def gflops(self) -> float:
-        """Useful operations a second, in 1e9."""
+        """Speed in useful operations."""
         return self.size.flops / self.seconds / 1e9
 
     @property
     def computed_gflops(self) -> float:
-        """Operations that were computed a second, in 1e9."""
+        """Speed in operations that the level computes."""
         return self.size.computed(self.name) / self.seconds / 1e9
 
     def line(self, bandwidth: float) -> str:
-        """The repetition in one line.
+        """Describe the repetition in one line.
 
         Examples
         --------
@@ -67,7 +61,7 @@ class Repetition:
 
 
 def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFrame:
-    """One row for each repetition; `bandwidth` is that of a copy, in bytes a second."""
+    """Make one row for each repetition; `bandwidth` is that of a copy, in bytes per second."""
     return pd.DataFrame(
         {
             "level": one.name,
@@ -87,7 +81,7 @@ def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFram
 
 
 def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
-    """Median seconds of each size and name, in the order of measuring."""
+    """Return the median seconds of each size and name, in the order of measuring."""
     found: dict[tuple[Size, str], list[float]] = {}
     for one in repetitions:
         found.setdefault((one.size, one.name), []).append(one.seconds)
@@ -95,7 +89,7 @@ def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
 
 
 def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
-    """Tabulate median times and speeds, a row for each size and name, beside the roofline."""
+    """Tabulate median times, speeds and the roofline with a row for each size and name."""
     table = Table(
         title="Medians. Roofline: each tensor read once and written once at "
         f"{bandwidth / 1e9:.0f} GB/s, the bandwidth of a copy",
@@ -120,10 +114,10 @@ def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
 def write_results(
     repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], folder: Path
 ) -> list[Path]:
-    """Write the CSV file, and a plot for each element type; return the paths."""
+    """Write the CSV file and a plot for each element type; return the paths."""
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
     frame = to_frame(repetitions, bandwidth).assign(**facts)
-    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
+    command.write(paths[0], frame.to_csv(index=False))
     for dtype in dict.fromkeys(one.size.dtype for one in repetitions):
         paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
         of_type = [one for one in repetitions if one.size.dtype == dtype]
@@ -134,7 +128,7 @@ def write_results(
 def _plot(
     repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], path: Path
 ) -> None:
-    """Draw useful GFLOPS over K, a line for each name, and the roofline."""
+    """Draw useful GFLOPS over K with a line for each name, and the roofline."""
     times = medians(repetitions)
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots()
@@ -145,8 +139,7 @@ def _plot(
             if other == name
         )
         axes.plot(
-            *zip(*points, strict=True), label=name, color=_COLOURS[index % len(_COLOURS)],
-            marker=_MARKERS[index % len(_MARKERS)],
+            *zip(*points, strict=True), label=name, color=PALETTE[index], marker=MARKERS[index],
         )  # fmt: skip
     sizes = sorted({size for size, _ in times}, key=lambda size: size.extent)
     extents = [size.extent for size in sizes]
@@ -158,10 +151,5 @@ def _plot(
     axes.set_ylabel("useful GFLOPS, median")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    size = sizes[0]
-    figure.suptitle(
-        f"transform3d, {size.count} tensors, {size.dtype}: {facts['device']}\n"
-        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
-        fontsize=11,
-    )
-    save_figure(figure, path, dpi=120)
+    title = f"transform3d, {sizes[0].count} tensors, {sizes[0].dtype}"
+    save_titled(figure, title, facts, path)
