@@ -1,4 +1,4 @@
-"""The targets of the suites ``limit`` and ``matrix``, and what was reached of them."""
+"""Compare measurements with the targets of the suites ``limit`` and ``matrix``."""
 
 from __future__ import annotations
 
@@ -7,35 +7,25 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from benchmarks.contenders.contenders import CUBLAS, GEMM, PLAN
+from benchmarks.contenders.contenders import CUBLAS
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import limit_targets
+from benchmarks.reports.report import own_column
 from benchmarks.session.matrix_suite import SUITE, MatrixTarget, cpu_targets, gpu_targets
 
-#: Rows up to which the bandwidth of a product is shown.
+#: The bandwidth of products of at most as many rows is shown.
 FEW_ROWS = 32
 
 
 def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Add to the speeds of the suite ``limit`` the bandwidth, and whether targets are met.
+    """Add bandwidths and targets to the `speed_table` of the suite ``limit``.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Of the suite, from `benchmarks.reports.report.speed_table`.
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`; ``read_gb_s`` is the bandwidth measured,
-        in GB/s.
-
-    Returns
-    -------
-    DataFrame
-        `table` with columns ``GB/s`` (bytes of A, B and C once, over the time; only up to
-        `FEW_ROWS` rows), ``of memory`` (its part of the bandwidth), ``wanted`` and ``met``.
+    The columns are ``GB/s`` (bytes of A, B and C over the time, up to `FEW_ROWS` rows), ``of
+    memory`` (its ratio to ``read_gb_s`` of the `to_frame`), ``wanted`` and ``met``.
     """
-    own = next((name for name in (PLAN, GEMM) if name in table), None)
-    rows = frame[(frame["suite"] == "limit") & (frame["contender"] == own)].set_index("case")
+    is_own = frame["contender"] == own_column(table)
+    rows = frame[(frame["suite"] == "limit") & is_own].set_index("case")
     added = table.copy()
     for case, target in limit_targets().items():
         label = str(case)
@@ -54,21 +44,10 @@ def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix_table(frame: pd.DataFrame, *, on_cpu: bool) -> pd.DataFrame:
-    """The targets of the suite, and the figures that were reached.
+    """Compare the suite ``matrix`` of a `to_frame` with the targets of a CPU or a GPU.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`.
-    on_cpu : bool
-        Whether it is of a CPU device.
-
-    Returns
-    -------
-    DataFrame
-        One row a target and arithmetic, as far as measured: product, types and algorithm, the
-        contender and the reference, TFLOPS (of integers TOPS) of both, their ratio, what is
-        wanted, and whether it was reached. Without rows if the suite is not in `frame`.
+    The table has one row for each measured target and arithmetic: product, types, contender and
+    reference, their TFLOPS (TOPS of integers), the ratio, the target, and whether it was reached.
     """
     rows = frame[frame["suite"] == SUITE]
     known = {
@@ -117,7 +96,7 @@ def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[
 
 
 def _reaches(target: MatrixTarget, row: pd.Series, reference: pd.Series | None) -> bool | None:
-    """Whether a row reaches the target; None where there is nothing to compare it with."""
+    """Say whether a row reaches the target; None without a reference."""
     if reference is None:
         return None
     exact = not target.as_exact or row["error"] <= reference["error"]
@@ -125,7 +104,7 @@ def _reaches(target: MatrixTarget, row: pd.Series, reference: pd.Series | None) 
 
 
 def _verdict(met: bool | None, all_met: Sequence[bool | None]) -> str:
-    """Of several arithmetics, one that reaches the target is enough."""
+    """Word the result; it is enough that one of several arithmetics reaches the target."""
     if met is None:
         return "?"
     if met:
