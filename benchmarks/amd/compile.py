@@ -153,11 +153,6 @@ def isa_version(architecture: str) -> int:
     return int(found[1]) * 1000 + int(found[2]) * 100 + int(found[3], 16)
 
 
-# --------------------------------------------------------------------------------------
-# The compiler's output
-# --------------------------------------------------------------------------------------
-
-
 def resources_of(remarks: str, kernel: str) -> dict[str, int]:
     """Read the numbers in the remarks about a kernel by name, without units."""
     found: dict[str, int] = {}

@@ -204,10 +204,6 @@ class CLBlast:
 
         return call
 
-    def gemm(self, queue: Any, a: Any, b: Any, out: Any, **options: Any) -> None:
-        """Enqueue one product with the arguments of `prepare`."""
-        self.prepare(queue, a, b, out, **options)()
-
 
 def load(path: str | None = None) -> CLBlast:
     """Load CLBlast's shared library from `path`, or from the usual places of the system."""

@@ -21,7 +21,6 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.bench import OPENBLAS_UNREST, Calls
 from pyclgemm.measure.filled_queue import Contender
 from pyclgemm.problem.precision import Precision, resolve_precision
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose
 
@@ -47,17 +46,11 @@ _OWN_LAUNCHES, _CLBLAST_LAUNCHES = 3, 5
 
 
 class CheckedContender(Contender):
-    """A contender whose result can be checked.
+    """A contender whose result can be checked."""
 
-    Attributes
-    ----------
-    precision : Precision
-        Its arithmetic, which may differ from the requested one.
-    bias : ndarray or None
-        If set, the result is ``relu(A B + bias)`` instead of ``A B``.
-    """
-
+    #: Its arithmetic, which may differ from the requested one.
     precision: Precision
+    #: If set, the result is ``relu(A B + bias)`` instead of ``A B``.
     bias: NDArray[Any] | None = None
 
     def poison(self) -> None:
@@ -97,8 +90,7 @@ class DeviceContender(Calls, CheckedContender):
         self.bias = bias
         self._operands = operands
         # As NumPy does, with which a CPU device is compared.
-        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
-        self.waits_for_each = on_cpu and blocker is None
+        self.waits_for_each = operands.on_cpu and blocker is None
 
     def enqueue(self, calls: int) -> None:
         """Enqueue products; on a CPU device wait for each before the next."""
@@ -153,9 +145,8 @@ def plan_contender(
 def mma_contender(operands: Operands) -> DeviceContender:
     """Call a plan of the matrix family (mma.sync), even where other kernels are faster."""
     _refuse_batch(MMA, operands)
-    case, arithmetic = operands.case, operands.arithmetic
-    layout: Any = "".join("T" if trans else "N" for trans in (case.trans_a, case.trans_b))
-    problem = GemmShape(case.m, case.n, case.k, layout).problem(
+    arithmetic = operands.arithmetic
+    problem = operands.case.problem(
         arithmetic.dtype, arithmetic.precision.name, result_dtype=arithmetic.result_dtype
     )
     traits = traits_of(operands.queue.device)
@@ -257,10 +248,9 @@ class NumpyContender(Calls, CheckedContender):
         # `padded` writes to them, because the first access to new memory takes long.
         blank = np.zeros((*case.stack, case.m, case.n), operands.arithmetic.result_dtype)
         matrices = [*operands.host, blank]
-        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
         copies = [
             [padded(matrix, case.padding)[..., : matrix.shape[-1]] for matrix in matrices]
-            for _ in range(len(operands.sets) if on_cpu else 1)
+            for _ in range(len(operands.sets) if operands.on_cpu else 1)
         ]
         self.products = [
             (turned(a, case.trans_a), turned(b, case.trans_b), out) for a, b, out in copies

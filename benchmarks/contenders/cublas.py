@@ -69,14 +69,6 @@ def _pci_bus(device: Any) -> int | None:
     return None
 
 
-def describe_cublas(torch: Any) -> str:
-    """Describe torch's version and arithmetic for the header of a table."""
-    return (
-        f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision (for float32 "
-        "split into parts: true float32)"
-    )
-
-
 class GraphContender(Contender):
     """Calls in a CUDA graph, because an eager call costs the host about 10 us.
 

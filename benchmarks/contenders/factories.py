@@ -49,24 +49,25 @@ def make_factories(
     if contenders.CLBLAST in names:
         try:
             library = clblast.load(clblast_path)
-        except clblast.CLBlastNotFoundError as error:
-            say(str(error))
-        else:
             facts["clblast"] = str(library)
             factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
+        except clblast.CLBlastNotFoundError as error:
+            say(str(error))
     if set(_OF_CUBLAS) & set(names) and cublas.is_nvidia_gpu(device):
         try:
             torch, index = cublas.find_torch_device(device)
-        except cublas.CublasUnavailableError as error:
-            say(f"cuBLAS is left out: {error}.")
-        else:
-            facts["torch"] = cublas.describe_cublas(torch)
+            facts["torch"] = (
+                f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision "
+                "(true float32 for float32 split into terms)"
+            )
             graph = functools.partial(cublas.CublasContender, torch, index)
             factories[contenders.CUBLAS] = graph
             factories[contenders.CUBLAS_LAYER] = functools.partial(graph, layer=True)
             factories[contenders.CUBLAS_STREAM] = functools.partial(
                 cublas.CublasStreamContender, torch, index
             )
+        except cublas.CublasUnavailableError as error:
+            say(f"cuBLAS is left out: {error}.")
     return {
         name: factories[name] for name in contenders.NAMES if name in factories and name in names
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
+from pyclgemm.problem.precision import Precision, is_complex
 
 #: NumPy types that torch does not accept, and types of the same size that it accepts.
 _BITS = {"bfloat16": "int16"}
@@ -28,10 +27,8 @@ class TorchArithmetic:
     precision: Precision
     #: Settings of `torch.backends.cuda.matmul`.
     flags: dict[str, bool]
-    #: ``multiply(torch, a, b, out)``.
-    multiply: Callable[[Any, Any, Any, Any], object]
-    #: Whether B must be stored transposed.
-    b_in_columns: bool = False
+    #: Name of torch's function.
+    function: str
 
 
 def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
@@ -50,13 +47,10 @@ def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
         "allow_bf16_reduced_precision_reduction": False,
         "allow_fp16_accumulation": precision.name == "F16_F16_F16",
     }
-    if dtype == "int8":
-        return TorchArithmetic(precision, flags, _int8, b_in_columns=True)
     if dtype == "float32" and precision.name != "TF32_TF32_F32":
-        precision = resolve_precision(None, dtype)
-    if arithmetic.result_dtype != dtype:
-        return TorchArithmetic(precision, flags, _to_float32)
-    return TorchArithmetic(precision, flags, _plain)
+        precision = arithmetic.plain
+    function = "matmul" if arithmetic.result_dtype == dtype else "mm"
+    return TorchArithmetic(precision, flags, "_int_mm" if dtype == "int8" else function)
 
 
 def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
@@ -99,15 +93,3 @@ def from_torch(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
         return np.asarray(tensor.cpu().numpy())
     bits = tensor.contiguous().view(getattr(torch, _BITS[dtype])).cpu().numpy()
     return np.asarray(bits).view(dtype)
-
-
-def _plain(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch.matmul(a, b, out=out)
-
-
-def _to_float32(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch.mm(a, b, out_dtype=torch.float32, out=out)
-
-
-def _int8(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch._int_mm(a, b, out=out)

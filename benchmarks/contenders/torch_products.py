@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,17 @@ class TorchProducts(CheckedContender):
         self._torch, self._index = torch, index
         self._case, arithmetic = operands.case, operands.arithmetic
         check_supported(self._case, arithmetic, layer=layer)
-        self._how = torch_arithmetic(arithmetic)
+        how = torch_arithmetic(arithmetic)
+        options = {"out_dtype": torch.float32} if how.function == "mm" else {}
+        self._multiply = functools.partial(getattr(torch, how.function), **options)
         self._result_dtype = arithmetic.result_dtype
         self._addend = operands.addend
         self._device = f"cuda:{index}"
-        self.precision = self._how.precision
+        self.precision = how.precision
         self.bias = operands.bias if layer else None
         self._bias = to_torch(torch, operands.bias, self._device) if layer else None
         self._products = self._make_products(operands)
-        set_flags(torch, self._how)
+        set_flags(torch, how)
 
     def _make_products(self, operands: Operands) -> list[tuple[Any, Any, Any]]:
         """Copy the matrices of each set, with the padding between rows of the OpenCL arrays."""
@@ -54,7 +57,7 @@ class TorchProducts(CheckedContender):
                 for base, matrix in zip(bases, matrices, strict=True)
             )
             b = b.mT if case.trans_b else b
-            if self._how.b_in_columns:
+            if operands.arithmetic.dtype == "int8":  # which torch takes only in columns
                 b = b.T.contiguous().T
             products.append((a.mT if case.trans_a else a, b, out))
         return products
@@ -66,7 +69,7 @@ class TorchProducts(CheckedContender):
                 factors = {"alpha": self._case.alpha, "beta": self._case.beta}
                 self._torch.addmm(out, a, b, **factors, out=out)
             elif self._bias is None:
-                self._how.multiply(self._torch, a, b, out)
+                self._multiply(a, b, out=out)
             else:
                 self._torch._addmm_activation(self._bias, a, b, out=out)
 

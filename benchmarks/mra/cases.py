@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyclgemm.analysis.operands import rotated_sets
 from pyclgemm.measure.bench import Calls
 from pyclgemm.measure.filled_queue import Blocker, Burst, Clock
-from pyclgemm.mra.transform import plan_transform3d
+from pyclgemm.mra.transform import TransformPlan, plan_transform3d
 
 #: Size of the buffer whose copy gives the bandwidth, on a CPU and on other devices: more than a
 #: cache holds.
@@ -84,19 +84,21 @@ class Data:
         ]
         queue.finish()
 
-    def result(self, level: str | None) -> NDArray[Any]:
+    def plan(self, level: str) -> TransformPlan:
+        """Plan transforms by a level; `UnsupportedError` if the device cannot run it."""
+        tensors, out = self.sets[0]
+        return plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)
+
+    def result(self, level: str) -> NDArray[Any]:
         """Compute the first set by a level and copy the result to the host."""
         tensors, out = self.sets[0]
         out.fill(np.nan)
-        plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)(
-            tensors, self.matrix, out=out
-        )
+        self.plan(level)(tensors, self.matrix, out=out)
         return np.asarray(out.get())
 
     def contender(self, level: str, blocker: Blocker | None) -> Calls:
         """Make a contender that transforms the sets in turn by a level."""
-        tensors, out = self.sets[0]
-        plan = plan_transform3d(self.queue, tensors, self.matrix, level=level, out=out)
+        plan = self.plan(level)
         for array in itertools.chain(*self.sets, [self.matrix]):
             array.finish()  # otherwise each launch would wait for past events again
         calls = [

@@ -47,6 +47,11 @@ class Operands:
     #: Holds the queue while short products are enqueued; None: the host's clock times them.
     blocker: Blocker | None = None
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the device is a CPU."""
+        return bool(self.queue.device.type & cl.device_type.CPU)
+
     def poison(self) -> None:
         """Fill the first result with NaN or -1, or with C if beta adds to it."""
         out = self.sets[0][2]

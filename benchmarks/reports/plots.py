@@ -54,7 +54,7 @@ def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
     else:
         figure = Figure(figsize=(9, 2 + 0.1 * len(table) * (2 + len(names))), layout="constrained")
         _draw_bars(figure.subplots(), table, names)
-    save_titled(figure, _title(rows, suite), rows.iloc[0], path)
+    _save_suite(figure, rows, suite, path)
 
 
 def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
@@ -79,8 +79,7 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
     axes.set_ylim(0, 100)
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    rows = frame[frame["suite"] == suite]
-    save_titled(figure, _title(rows, suite), rows.iloc[0], path)
+    _save_suite(figure, frame[frame["suite"] == suite], suite, path)
 
 
 def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
@@ -114,8 +113,9 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
     save_titled(figure, "shapes that nobody tuned", frame.iloc[0], path)
 
 
-def _title(rows: pd.DataFrame, suite: str) -> str:
-    return f"{rows['dtype'].iloc[0]} GEMM, {rows['precision'].iloc[0]}, {suite}"
+def _save_suite(figure: Figure, rows: pd.DataFrame, suite: str, path: Path) -> None:
+    first = rows.iloc[0]
+    save_titled(figure, f"{first['dtype']} GEMM, {first['precision']}, {suite}", first, path)
 
 
 def _draw_over_size(

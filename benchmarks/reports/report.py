@@ -47,11 +47,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
             {
                 "suite": case.suite,
                 "case": str(case),
-                "m": case.m,
-                "n": case.n,
-                "k": case.k,
-                "layout": case.layout,
-                "padding": case.padding,
+                **{name: getattr(case, name) for name in ("m", "n", "k", "layout", "padding")},
                 "dtype": arithmetic.dtype,
                 "precision": arithmetic.precision.name,
                 "result": arithmetic.result_dtype,
@@ -160,14 +156,15 @@ def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10
     return worst
 
 
+def speed_text(value: float) -> str:
+    """Write a speed with at least three significant digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def format_table(table: pd.DataFrame) -> str:
-    """Render a `speed_table` as text, with two or three significant digits."""
-
-    def speed(value: float) -> str:
-        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
+    """Render a `speed_table` as text."""
     formatters: dict[Any, Any] = {
-        column: speed if column in (*NAMES, "GB/s") else "{:.2f}".format
+        column: speed_text if column in (*NAMES, "GB/s") else "{:.2f}".format
         for column in table.columns
         if is_numeric_dtype(table[column])
     }

@@ -98,12 +98,14 @@ def warn(console: Console, text: str) -> None:
 
 
 @contextlib.contextmanager
-def interruptible(console: Console) -> Iterator[None]:
-    """Let Ctrl-C end the measurements in the block, and say that their results follow."""
+def interruptible(console: Console, facts: dict[str, str] | None = None) -> Iterator[None]:
+    """Let Ctrl-C end the measurements in the block; say so, also in the facts of the results."""
     try:
         yield
     except KeyboardInterrupt:
-        console.print("Interrupted: what was measured so far follows.", style="yellow")
+        warn(console, "Interrupted: what was measured so far follows.")
+        if facts is not None:
+            facts["interrupted"] = "the user ended the run: bursts are fewer"
 
 
 def check_measured(measured: object, failures: Sequence[str]) -> None:

@@ -59,10 +59,6 @@ def _cubes(*sizes: int, dense: bool = False) -> list[Case]:
     return parse_shapes(text, dense=dense, suite=SUITE)
 
 
-def _layers() -> list[Case]:
-    return [case_of(shape, SUITE, dense=True) for shape in TUNED["dense"]]
-
-
 def gpu_targets() -> list[MatrixTarget]:
     """Return the targets of an H100."""
     targets = []
@@ -70,7 +66,7 @@ def gpu_targets() -> list[MatrixTarget]:
         ratios = [(case, 1.0) for case in _cubes(4096, 8192, dense=True)]
         ratios += [(case, 0.95) for case in _cubes(2048)]
         ratios += [(case, 0.85) for case in _cubes(1024)]
-        ratios += [(case, 0.9) for case in _layers()]
+        ratios += [(case_of(shape, SUITE, dense=True), 0.9) for shape in TUNED["dense"]]
         for case, ratio in ratios:
             targets.append(MatrixTarget(case, (sixteen,), ratio))
             if case.dense:

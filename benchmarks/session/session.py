@@ -124,33 +124,30 @@ class Session:
             case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker,
             most_work=self.most_work,
         )  # fmt: skip
-        errors: dict[str, MeasuredError] = {}
-        bench = Bench(self.pace, rng=rng, clock=self.clock)
-        contenders = []
+        checked: dict[CheckedContender, MeasuredError] = {}
         for name in names:
-            contender = self._prepare(name, operands, errors)
-            if contender is not None:
-                contenders.append(contender)
-                bench.add(contender)
-        if not contenders:
+            if found := self._check(name, operands):
+                contender, error = found
+                checked[contender] = error
+        if not checked:
             return
+        bench = Bench(self.pace, *checked, rng=rng, clock=self.clock)
         try:
             bench.run(report=progress)
         except KeyboardInterrupt:
-            self._record(contenders, bench.timings(), operands, errors)
+            self._record(checked, bench.timings(), operands)
             raise
-        self._record(contenders, bench.timings(), operands, errors)
+        self._record(checked, bench.timings(), operands)
 
     def _record(
         self,
-        contenders: Sequence[CheckedContender],
+        checked: Mapping[CheckedContender, MeasuredError],
         timings: Mapping[str, Timing],
         operands: Operands,
-        errors: Mapping[str, MeasuredError],
     ) -> None:
         """Keep the timings; an interrupted case does not have those of all contenders."""
         case, arithmetic = operands.case, operands.arithmetic
-        for contender in contenders:
+        for contender, error in checked.items():
             if contender.name not in timings:
                 continue
             name, timing = contender.name, timings[contender.name]
@@ -164,12 +161,8 @@ class Session:
             speed = case.flops(arithmetic.dtype) / min(timing.samples)
             key = name, arithmetic
             self._best[key] = max(self._best.get(key, 0.0), speed)
-            error = errors[name]
-            self.records.append(
-                Record(
-                    case, arithmetic, name, timing, len(operands.sets), error.ratio, error.largest
-                )
-            )  # fmt: skip
+            errors = error.ratio, error.largest
+            self.records.append(Record(case, arithmetic, name, timing, len(operands.sets), *errors))
 
     def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
         """Return the contenders that are fast enough for the case."""
@@ -193,10 +186,10 @@ class Session:
         self.say(f"{case} goes without {', '.join(slow)}: {reason}.")
         return fit
 
-    def _prepare(
-        self, name: str, operands: Operands, errors: dict[str, MeasuredError]
-    ) -> CheckedContender | None:
-        """Make a contender, run it once and check its result; None if this fails."""
+    def _check(
+        self, name: str, operands: Operands
+    ) -> tuple[CheckedContender, MeasuredError] | None:
+        """Make a contender, run it once and measure its error; None if this fails."""
         case = operands.case
         try:
             contender = self.factories[name](operands)
@@ -211,8 +204,7 @@ class Session:
             return None
         measured = operands.error(result, contender.precision, contender.bias)
         if measured.held:
-            errors[name] = measured
-            return contender
+            return contender, measured
         message = (
             f"{name} is WRONG for {case} {operands.arithmetic}: its error is "
             f"{measured.ratio:.3g} times what rounding in {contender.precision.name} allows; it is "

@@ -67,11 +67,6 @@ def vendor_of(frame: pd.DataFrame) -> str | None:
     return next((name for name in VENDORS if name in measured), None)
 
 
-def measured_columns(frame: pd.DataFrame) -> bool:
-    """Say whether anything was timed."""
-    return bool(frame["gflops"].notna().any())
-
-
-def compiled_columns(frame: pd.DataFrame) -> bool:
-    """Say whether anything was compiled for an architecture."""
-    return bool(frame["vgprs"].notna().any())
+def has_column(frame: pd.DataFrame, column: str) -> bool:
+    """Say whether any row has a value: of "gflops" if it was timed, of "vgprs" if compiled."""
+    return bool(frame[column].notna().any())

@@ -59,9 +59,9 @@ def gpu_steps(traits: DeviceTraits) -> Iterator[Step]:
         "few different addresses side by side, without bank conflicts.",
         local,
     )  # fmt: skip
-    busy = _busy_units(local, traits)
-    yield _busy_units_step(busy)
-    unrolled = replace(busy, KWI=8)
+    busy = _busy_units_step(local, traits)
+    yield busy
+    unrolled = replace(busy.config, KWI=8)
     yield Step(
         "7", "inner loop unrolled",
         "The loop over a slab is completely unrolled: 8 rows, 1024 multiply-adds per work-item.",
@@ -135,20 +135,16 @@ def _wide_work_items(double: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
     return replace(wider, NDIMC=8)
 
 
-def _busy_units(local: XgemmConfig, traits: DeviceTraits) -> XgemmConfig:
-    """A second set of fragments, but not on AMD's GPUs: it costs waves and hides no latency."""
-    return replace(local, KWI=2, FRAGMENTS=1 if traits.vendor == "amd" else 2)
-
-
-def _busy_units_step(busy: XgemmConfig) -> Step:
+def _busy_units_step(local: XgemmConfig, traits: DeviceTraits) -> Step:
+    """On AMD's GPUs without a second set of fragments, which costs waves and hides no latency."""
     title = "arithmetic units kept busy"
-    if busy.FRAGMENTS == 1:
+    if traits.vendor == "amd":
         return Step(
             "6", title,
             "A pass of the loop multiplies two rows of a slab instead of one.",
             "Other instructions take a smaller share of the issue slots, so on RDNA3 nearly each "
             "slot holds a v_dual_fmac_f32, which is two multiply-adds.",
-            busy,
+            replace(local, KWI=2, FRAGMENTS=1),
         )  # fmt: skip
     return Step(
         "6", title,
@@ -156,7 +152,7 @@ def _busy_units_step(busy: XgemmConfig) -> Step:
         "row is multiplied, with two rows in a pass of the loop.",
         "Multiply-adds never wait for local memory, even at the start of a slab; the gain comes "
         "with the next step, because in a loop each pass also tests for the work once per slab.",
-        busy,
+        replace(local, KWI=2, FRAGMENTS=2),
     )  # fmt: skip
 
 
@@ -177,8 +173,8 @@ def _batched_loads_step(unrolled: XgemmConfig, traits: DeviceTraits) -> Step:
             "8", title,
             f"Slabs{depth} are copied without registers (cp.async), the next while the current one "
             f"is multiplied, from a pointer that only advances; {bands}.",
-            "Many loads are in flight at once, long before their data are needed, without registers "
-            "for data or arithmetic for addresses, and neighbours share the L2 cache.",
+            "Many loads are in flight at once, long before their data are needed, without "
+            "registers for data or arithmetic for addresses, and neighbours share the L2 cache.",
             deeper,
         )  # fmt: skip
     deeper = replace(banded, KWG=16)

@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from benchmarks.reports.report import speed_text
 from benchmarks.session import command
-from benchmarks.steps.frame import compiled_columns, measured_columns, vendor_of
+from benchmarks.steps.frame import has_column, vendor_of
 from benchmarks.steps.step import Step, changed_parameters
 from pyclgemm.analysis.report import save_figure
 
@@ -26,20 +27,16 @@ def _number(form: str, factor: float = 1.0) -> Callable[[float], str]:
     return lambda value: "-" if pd.isna(value) else form.format(factor * value)
 
 
-def _speed(value: float) -> str:
-    return "-" if pd.isna(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _columns(frame: pd.DataFrame) -> _Columns:
     """Return the headings and formats of the columns that have numbers."""
     shown: _Columns = {}
-    if measured_columns(frame):
+    if has_column(frame, "gflops"):
         shown["seconds"] = ("ms", _number("{:.3f}", 1e3))
-        shown["gflops"] = ("GFLOPS", _speed)
+        shown["gflops"] = ("GFLOPS", lambda value: "-" if pd.isna(value) else speed_text(value))
         if vendor := vendor_of(frame):
             shown["percent"] = (f"% {vendor}", _number("{:.1f}"))
         shown["speedup"] = ("x before", _number("{:.2f}"))
-    if compiled_columns(frame):
+    if has_column(frame, "vgprs"):
         shown["vgprs"] = ("VGPRs", _number("{:.0f}"))
         shown["spilled_vgprs"] = ("spills", _number("{:.0f}"))
         shown["lds_bytes"] = ("LDS B", _number("{:.0f}"))
@@ -72,14 +69,14 @@ def _cells(row: pd.Series, columns: _Columns) -> Iterator[str]:
 def legend(frame: pd.DataFrame, architecture: str) -> str:
     """Explain the columns."""
     parts = []
-    if measured_columns(frame):
+    if has_column(frame, "gflops"):
         parts.append(
             "Medians of bursts taken in turn in one run, after results were checked against "
             "float64; the time includes packing. `x before`: speed over that of the previous step."
         )
         if vendor_of(frame) == "NumPy":
             parts.append("NumPy has no alpha and beta: its time is that of the product alone.")
-    if compiled_columns(frame):
+    if has_column(frame, "vgprs"):
         parts.append(
             f"Compiled offline for {architecture}, not run: vector registers and spilled ones, "
             "bytes of local memory of a work-group, waves of a SIMD unit; for the main loop the "
@@ -155,7 +152,7 @@ def _parameters(before: Step | None, step: Step) -> str:
 def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
     """Draw the speed of each row or, if nothing was timed, its multiply-adds per issue slot."""
     column, label = "fmas_per_slot", "multiply-adds per issue slot of the main loop"
-    if measured_columns(frame):
+    if has_column(frame, "gflops"):
         column, label = "gflops", "GFLOPS, median"
     rows = frame[frame[column].notna()]
     is_step = rows["config"].notna()
@@ -165,7 +162,7 @@ def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
         [f"{name}: {row['title']}" for name, row in rows.iterrows()], rows[column],
         color=[_STEP_COLOUR if one else _BESIDE_COLOUR for one in is_step],
     )  # fmt: skip
-    axes.bar_label(bars, [_speed(value) for value in rows[column]], padding=3)
+    axes.bar_label(bars, [speed_text(value) for value in rows[column]], padding=3)
     axes.margins(x=0.12)
     axes.invert_yaxis()
     axes.set_xlabel(label)

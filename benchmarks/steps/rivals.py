@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -31,11 +32,9 @@ def unit_precision(size: int, traits: DeviceTraits) -> str | None:
     ('TF32_TF32_F32_X3', None)
     """
     for precision in _UNIT_PRECISIONS:
-        try:
+        with contextlib.suppress(UnsupportedError):
             choice_of(size, traits, precision)
-        except UnsupportedError:
-            continue
-        return precision
+            return precision
     return None
 
 
