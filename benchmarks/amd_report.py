@@ -1,4 +1,4 @@
-"""What AMD's compiler makes of the generated kernels, without a device.
+"""Compile the generated kernels for AMD's GPUs and report on them, without a device.
 
     python benchmarks/amd_report.py
     python benchmarks/amd_report.py --path matrix --shape 1024x1024x1024
@@ -65,12 +65,12 @@ def table_of(figures: Sequence[Figures], title: str) -> Table:
         numeric = not isinstance(figures[0][name], str)
         table.add_column(heading or name, justify="right" if numeric else "left")
     last = None
-    for one in figures:
-        key = (one["architecture"], one["shape"])
+    for row in figures:
+        key = (row["architecture"], row["shape"])
         if last is not None and key != last:
             table.add_section()
         last = key
-        table.add_row(*(str(one[name]) for name in _SHOWN))
+        table.add_row(*(str(row[name]) for name in _SHOWN))
     return table
 
 

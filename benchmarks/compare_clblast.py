@@ -213,10 +213,10 @@ def main(
     with command.progress_bar(console) as progress:
         total = sum(len(run.cases) for run in runs)
         task = progress.add_task("measuring", total=total)
-        tell = functools.partial(progress.advance, task)
+        advance = functools.partial(progress.advance, task)
         with command.interruptible(console):
             for run in runs:
-                session.run(run.cases, run.arithmetic, tell, run.without)
+                session.run(run.cases, run.arithmetic, advance, run.without)
             progress.update(task, completed=total)
     command.check_measured(session.records, session.failures)
     print_tables(session.records, facts, console)

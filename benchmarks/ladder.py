@@ -136,9 +136,9 @@ def _measure(
     case = Case(size, size, size, suite="ladder", alpha=ALPHA, beta=BETA)
     with command.progress_bar(console) as progress:
         task = progress.add_task("checking, then measuring", total=1.0)
-        tell = functools.partial(progress.advance, task)
+        advance = functools.partial(progress.advance, task)
         with command.interruptible(console, machine.facts):
-            session.run([case], arithmetic_of("float32"), tell)
+            session.run([case], arithmetic_of("float32"), advance)
     return session, titles
 
 

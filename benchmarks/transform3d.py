@@ -89,9 +89,9 @@ def measure(
     for number in range(repetitions):
         for name, timing in bench.run(1).items():
             technique = techniques.get(name, name)
-            one = Repetition(name, technique, data.size, number, timing.samples[-1])
-            console.print(one.line(bandwidth), highlight=False, soft_wrap=True)
-            measured.append(one)
+            repetition = Repetition(name, technique, data.size, number, timing.samples[-1])
+            console.print(repetition.line(bandwidth), highlight=False, soft_wrap=True)
+            measured.append(repetition)
     return measured
 
 
@@ -99,7 +99,7 @@ def runnable(
     data: Data, levels: Sequence[str], most_operations: float, console: Console
 ) -> list[str]:
     """Return the levels that the device can run; print which level is left out, and why."""
-    kept = []
+    able = []
     for level in levels:
         try:
             if data.size.computed(level) > most_operations:
@@ -108,10 +108,10 @@ def runnable(
                     f"{data.size.computed(level):.1e} operations are too many for a sweep"
                 )
             data.plan(level)
-            kept.append(level)
+            able.append(level)
         except UnsupportedError as error:
             command.warn(console, f"left out: {error}")
-    return kept
+    return able
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
@@ -169,12 +169,12 @@ def main(
             for size in track(sizes, "measuring", console=console, disable=len(sizes) == 1):
                 data = Data(queue, size)
                 most = _MOST_OPERATIONS[on_cpu] if sweep else float("inf")
-                kept = runnable(data, levels, most, console)
-                found = list(disagreements(data, kept))
-                wrong += found
-                if not found:
+                able = runnable(data, levels, most, console)
+                disagreeing = list(disagreements(data, able))
+                wrong += disagreeing
+                if not disagreeing:
                     measured += measure(
-                        data, kept, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
+                        data, able, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
                         blocker=blocker, console=console, bandwidth=bandwidth,
                     )  # fmt: skip
     except PyclgemmError as error:

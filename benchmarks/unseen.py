@@ -169,17 +169,18 @@ class Comparison:
 
         If the library has no choice, that is a failure, and the result is empty.
         """
-        traits, known = traits_of(self.machine.device), load_database()
+        traits, databases = traits_of(self.machine.device), load_database()
         dtype, result = arithmetic.dtype, arithmetic.result_dtype
-        asked = case.product(dtype, arithmetic.precision.name, result_dtype=result)
+        requested = case.product(dtype, arithmetic.precision.name, result_dtype=result)
         try:
-            product, choice = choose_for(asked, traits, known)
-            found = {PLAN: (product, choice)}
-            others = alternatives(product.problem, traits, known, self.best + 1)[1:]
-            found |= {f"{PLAN} {rank}": (product, other) for rank, other in enumerate(others, 2)}
+            product, choice = choose_for(requested, traits, databases)
+            choices = {PLAN: (product, choice)}
+            ranked = alternatives(product.problem, traits, databases, self.best + 1)
+            for rank, alternative in enumerate(ranked[1:], 2):
+                choices[f"{PLAN} {rank}"] = product, alternative
             if arithmetic.precision.terms > 1:
-                found[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, known)
-            return found
+                choices[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, databases)
+            return choices
         except PyclgemmError as error:
             self.session.failures.append(f"{case} {arithmetic}: {error!r}")
             self.session.say(self.session.failures[-1])
@@ -189,7 +190,7 @@ class Comparison:
         """Compile the kernels of the choices in parallel, before plans need them."""
         traits, queue = traits_of(self.machine.device), self.machine.queue
         wanted: dict[KernelSource, None] = {}
-        for product, choice in (timed for one in choices for timed in one.values()):
+        for product, choice in (pair for by_name in choices for pair in by_name.values()):
             with contextlib.suppress(PyclgemmError):  # making the plan reports the error
                 wanted |= dict.fromkeys(kernel_sources(product, choice.config, traits))
         sources = [source for source in wanted if source not in self._compiled]
@@ -202,16 +203,16 @@ class Comparison:
     ) -> None:
         session, factories = self.session, dict(self.vendor)
         for name, (product, choice) in choices.items():
-            # Without a configuration the plan chooses by itself, as a user's call does.
-            asked = {"config": choice.config, "precision": product.problem.precision}
-            options: dict[str, Any] = {} if name == PLAN else {"name": name, **asked}
-            factories[name] = functools.partial(plan_contender, **options)
+            factories[name] = functools.partial(
+                plan_contender, name=name, config=choice.config, precision=product.problem.precision
+            )
+        factories[PLAN] = plan_contender  # it chooses by itself, as a user's call does
         session.factories, session.own = factories, tuple(choices)
         before = len(session.records)
         session.run([case], arithmetic, progress)
         records = session.records[before:]
         if any(record.contender == PLAN for record in records):
-            self.keep(unseen_row(records, {name: one for name, (_, one) in choices.items()}))
+            self.keep(unseen_row(records, {name: choice for name, (_, choice) in choices.items()}))
 
 
 def parse_type(text: str) -> Arithmetic:

@@ -78,7 +78,7 @@ class Compiler:
     def compile(
         self, source: str, kernel: str, architecture: str, options: Sequence[str] = ()
     ) -> Compiled:
-        """Compile OpenCL C for an architecture such as "gfx1030", and read what became of `kernel`.
+        """Compile OpenCL C for an architecture such as "gfx1030", and read the report on `kernel`.
 
         `CompilerError` is raised with the compiler's message if it refuses the source.
         """
@@ -115,9 +115,9 @@ class Compiler:
         return done
 
 
-def find_clang(asked: str | None) -> str:
+def find_clang(clang: str | None) -> str:
     """Return the requested compiler, or clang-19 or newer on the path, or clang."""
-    names = [asked] if asked else [*(f"clang-{version}" for version in range(19, 30)), "clang"]
+    names = [clang] if clang else [*(f"clang-{version}" for version in range(19, 30)), "clang"]
     for name in names:
         if found := shutil.which(name):
             return found
@@ -126,9 +126,9 @@ def find_clang(asked: str | None) -> str:
     )
 
 
-def find_rocm_path(asked: str | None) -> Path:
+def find_rocm_path(rocm_path: str | None) -> Path:
     """Return the requested folder of the device libraries, or one of the usual places."""
-    paths = [asked] if asked else _ROCM_PATHS
+    paths = [rocm_path] if rocm_path else _ROCM_PATHS
     for path in paths:
         if Path(path, "amdgcn", "bitcode").is_dir():
             return Path(path)
@@ -145,17 +145,17 @@ def isa_version(architecture: str) -> int:
     >>> isa_version("gfx90a"), isa_version("gfx1100")
     (9010, 11000)
     """
-    found = re.fullmatch(r"gfx(\d{1,2})(\d)([0-9a-f])", architecture)
-    if not found:
+    digits = re.fullmatch(r"gfx(\d{1,2})(\d)([0-9a-f])", architecture)
+    if not digits:
         raise CompilerError(
             f"{architecture!r} is not of the form of an AMD architecture, such as gfx1030"
         )
-    return int(found[1]) * 1000 + int(found[2]) * 100 + int(found[3], 16)
+    return int(digits[1]) * 1000 + int(digits[2]) * 100 + int(digits[3], 16)
 
 
 def resources_of(remarks: str, kernel: str) -> dict[str, int]:
     """Read the numbers in the remarks about a kernel by name, without units."""
-    found: dict[str, int] = {}
+    resources: dict[str, int] = {}
     current = None
     for line in remarks.splitlines():
         remark = re.search(r"remark:\s+(.+?)(?: \[.*?\])?: (\S+)", line)
@@ -164,10 +164,10 @@ def resources_of(remarks: str, kernel: str) -> dict[str, int]:
         if remark[1] == "Function Name":
             current = remark[2]
         elif current == kernel and remark[2].isdigit():
-            found[remark[1]] = int(remark[2])
-    if not found:
+            resources[remark[1]] = int(remark[2])
+    if not resources:
         raise CompilerError(f"the compiler says nothing of kernel {kernel!r}")
-    return found
+    return resources
 
 
 def loops_of(assembly: str, kernel: str) -> dict[str, list[str]]:

@@ -54,9 +54,9 @@ def variants_of(architecture: str) -> list[Variant]:
 
     Examples
     --------
-    >>> [(one.wave, one.mode) for one in variants_of("gfx90a")]
+    >>> [(variant.wave, variant.mode) for variant in variants_of("gfx90a")]
     [(64, 'cu')]
-    >>> [(one.wave, one.mode) for one in variants_of("gfx1100")]
+    >>> [(variant.wave, variant.mode) for variant in variants_of("gfx1100")]
     [(32, 'wgp'), (32, 'cu'), (64, 'wgp'), (64, 'cu')]
     """
     if len(architecture) < len("gfx1010"):  # before RDNA
@@ -107,11 +107,11 @@ def make_rows(
     rows = []
     for architecture in architectures:
         traits = typical_traits(architecture)
-        asked = [(dtype or "float32", precision)]
+        arithmetics = [(dtype or "float32", precision)]
         if path == "matrix" and dtype is None and precision is None:
-            asked = list(unit_precisions(traits))
-        for shape, (element, algorithm) in itertools.product(shapes, asked):
-            product = GemmShape(*shape).product(element, algorithm)
+            arithmetics = list(unit_precisions(traits))
+        for shape, arithmetic in itertools.product(shapes, arithmetics):
+            product = GemmShape(*shape).product(*arithmetic)
             choice = choose(product.problem, traits, load_database(), path, parameters)
             unit = isinstance(choice.config, MatrixConfig)
             for variant in variants_of(architecture):

@@ -206,7 +206,7 @@ def layer_contender(operands: Operands) -> DeviceContender:
         ready = layer.plan(x, out=out)
         return functools.partial(ready, x, layer.weight, out=out, add_event=False)
 
-    calls = [call(*one) for one in operands.sets]
+    calls = [call(*arrays) for arrays in operands.sets]
     return DeviceContender(LAYER, operands, calls, bias=operands.bias)
 
 

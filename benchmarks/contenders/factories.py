@@ -1,4 +1,4 @@
-"""Which contenders a machine has, and what the clock of each includes."""
+"""The contenders that a machine has, and what the clock of each includes."""
 
 from __future__ import annotations
 

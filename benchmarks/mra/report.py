@@ -47,8 +47,8 @@ class Repetition:
 
         Examples
         --------
-        >>> one = Repetition("L6", "kronecker", Size(2048, 10, "float64"), 0, 1e-3)
-        >>> one.line(2.5e12)
+        >>> repetition = Repetition("L6", "kronecker", Size(2048, 10, "float64"), 0, 1e-3)
+        >>> repetition.line(2.5e12)
         'L6 nfuncs=2048 K=10 time=1000.0 us useful=122.9 GFLOPS actual=4096.0 GFLOPS memory=1.3 %'
         """
         actual = f" actual={self.computed_gflops:.1f} GFLOPS" if self.name == "L6" else ""
@@ -61,31 +61,31 @@ class Repetition:
 
 
 def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFrame:
-    """Make one row for each repetition; `bandwidth` is that of a copy, in bytes per second."""
+    """Make a row for each repetition; `bandwidth` is that of a copy, in bytes per second."""
     return pd.DataFrame(
         {
-            "level": one.name,
-            "technique": one.technique,
-            "nfuncs": one.size.count,
-            "K": one.size.extent,
-            "dtype": one.size.dtype,
-            "repetition": one.number,
-            "us": 1e6 * one.seconds,
-            "gflops": one.gflops,
-            "computed_gflops": one.computed_gflops,
-            "roofline_gflops": one.size.roofline(bandwidth),
+            "level": repetition.name,
+            "technique": repetition.technique,
+            "nfuncs": repetition.size.count,
+            "K": repetition.size.extent,
+            "dtype": repetition.size.dtype,
+            "repetition": repetition.number,
+            "us": 1e6 * repetition.seconds,
+            "gflops": repetition.gflops,
+            "computed_gflops": repetition.computed_gflops,
+            "roofline_gflops": repetition.size.roofline(bandwidth),
             "copy_gb_s": bandwidth / 1e9,
         }
-        for one in repetitions
+        for repetition in repetitions
     )
 
 
 def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
     """Return the median seconds of each size and name, in the order of measuring."""
-    found: dict[tuple[Size, str], list[float]] = {}
-    for one in repetitions:
-        found.setdefault((one.size, one.name), []).append(one.seconds)
-    return {key: statistics.median(seconds) for key, seconds in found.items()}
+    samples: dict[tuple[Size, str], list[float]] = {}
+    for repetition in repetitions:
+        samples.setdefault((repetition.size, repetition.name), []).append(repetition.seconds)
+    return {key: statistics.median(seconds) for key, seconds in samples.items()}
 
 
 def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
@@ -118,9 +118,9 @@ def write_results(
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
     frame = to_frame(repetitions, bandwidth).assign(**facts)
     command.write(paths[0], frame.to_csv(index=False))
-    for dtype in dict.fromkeys(one.size.dtype for one in repetitions):
+    for dtype in dict.fromkeys(repetition.size.dtype for repetition in repetitions):
         paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
-        of_type = [one for one in repetitions if one.size.dtype == dtype]
+        of_type = [each for each in repetitions if each.size.dtype == dtype]
         _plot(of_type, bandwidth, facts, paths[-1])
     return paths
 

@@ -54,7 +54,7 @@ def _numpy_rivals(data: Data) -> list[Contender]:
     # Tensors and an array for the result; as many sets as the device rotates among.
     sets = [(data.host.copy(), data.host.copy()) for _ in data.sets]
     return [
-        Calls(f"numpy.{function.__name__}", [functools.partial(function, *one) for one in sets])
+        Calls(f"numpy.{function.__name__}", [functools.partial(function, *pair) for pair in sets])
         for function in (einsum, matmul)
     ]
 
@@ -77,15 +77,15 @@ def _torch_rivals(torch: Any, index: int, data: Data) -> list[Contender]:
             tensors = torch.matmul(tensors.view(n, k, k * k).transpose(1, 2), matrix)
         return tensors
 
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     with torch.cuda.device(index):
         for function in (einsum, matmul):
             name = f"torch.{function.__name__}"
             result = function(sets[0]).view(n, k, k, k).cpu().numpy()
             if not difference(result, expected) <= TOLERANCES[data.size.dtype]:
                 raise ValueError(f"{name} has a wrong result for K = {k}, {data.size.dtype}")
-            found.append(_GraphTransforms(name, torch, index, function, sets))
-    return found
+            contenders.append(_GraphTransforms(name, torch, index, function, sets))
+    return contenders
 
 
 class _GraphTransforms(GraphContender):

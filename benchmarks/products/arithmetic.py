@@ -20,15 +20,11 @@ class Arithmetic:
         """The default precision of `dtype`: without split terms and TF32."""
         return resolve_precision(None, self.dtype)
 
-    @property
-    def asked(self) -> str | None:
-        """The precision's name, or None if it is the default of `dtype`."""
-        return None if self.precision == self.plain else self.precision.name
-
     def __str__(self) -> str:
         """The types and the precision, for titles."""
+        precision = "" if self.precision == self.plain else f", {self.precision.name}"
         result = "" if self.result_dtype == self.dtype else f" to {self.result_dtype}"
-        return f"{self.dtype}{result}" + (f", {self.asked}" if self.asked else "")
+        return f"{self.dtype}{result}{precision}"
 
 
 def arithmetic_of(

@@ -53,8 +53,8 @@ class Case(GemmShape):
 
     def flops(self, dtype: str) -> int:
         """Count the operations: 2 m n k for each product, four times as many for complex types."""
-        one = (8 if is_complex(dtype) else 2) * self.m * self.n * self.k
-        return one * (self.batch or 1)
+        per_product = (8 if is_complex(dtype) else 2) * self.m * self.n * self.k
+        return per_product * (self.batch or 1)
 
     def matrix_bytes(self, dtype: str, result_dtype: str | None = None) -> tuple[int, int, int]:
         """Count the bytes of a, b and the result with padding."""

@@ -1,4 +1,4 @@
-"""Plots of what was measured."""
+"""Plots of measurements."""
 
 from __future__ import annotations
 

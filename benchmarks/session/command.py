@@ -103,7 +103,7 @@ def interruptible(console: Console, facts: dict[str, str] | None = None) -> Iter
     try:
         yield
     except KeyboardInterrupt:
-        warn(console, "Interrupted: what was measured so far follows.")
+        warn(console, "Interrupted: the results so far follow.")
         if facts is not None:
             facts["interrupted"] = "the user ended the run: bursts are fewer"
 

@@ -45,14 +45,14 @@ def numpy_blas() -> str:
         from threadpoolctl import threadpool_info
     except ImportError:
         return "BLAS unknown (pip install threadpoolctl)"
-    found = [
+    libraries = [
         f"{pool['internal_api']} {pool.get('version')} {pool.get('architecture', '')} kernels, "
         f"{pool['num_threads']} threads"
         for pool in threadpool_info()
         if pool.get("user_api") == "blas" and "torch" not in pool.get("filepath", "")
     ]
     forced = os.environ.get("OPENBLAS_CORETYPE")
-    return "; ".join(found) + (f", OPENBLAS_CORETYPE={forced}" if forced else "")
+    return "; ".join(libraries) + (f", OPENBLAS_CORETYPE={forced}" if forced else "")
 
 
 def _own_version() -> str:

@@ -106,12 +106,12 @@ def main() -> None:
     sys.path[0] = tree
     import pyclgemm
 
-    platform, device, size, arguments, *asked = map(int, numbers)
+    platform, device, size, arguments, *requested_waits = map(int, numbers)
     # A variable, because on Intel's runtime a queue does not keep its context alive.
     context = cl.Context([cl.get_platforms()[platform].get_devices()[device]])
     queue = cl.CommandQueue(context)
-    bursts, found = own_bursts(pyclgemm, queue, size)
-    waits = asked[0] if asked else found
+    bursts, own_waits = own_bursts(pyclgemm, queue, size)
+    waits = requested_waits[0] if requested_waits else own_waits
     bursts[BASELINE] = enqueue_burst(queue, arguments, waits)
     print(json.dumps({"pyclgemm": pyclgemm.__file__, "waits": waits}), flush=True)
     for line in sys.stdin:

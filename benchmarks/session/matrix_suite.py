@@ -89,7 +89,8 @@ def matrix_runs(*, on_cpu: bool) -> list[Run]:
     """Return the products and references of all targets, each once in an arithmetic."""
     targets = cpu_targets() if on_cpu else gpu_targets()
     products: dict[Arithmetic, dict[str, Case]] = {}
-    by_mma = {(str(one.case), one.arithmetics[0]) for one in targets if one.contender == MMA}
+    of_mma = [target for target in targets if target.contender == MMA]
+    by_mma = {(str(target.case), target.arithmetics[0]) for target in of_mma}
     for target in targets:
         wanted = [*target.arithmetics]
         if target.reference_arithmetic is not None:
@@ -103,8 +104,8 @@ def matrix_runs(*, on_cpu: bool) -> list[Run]:
             cases[str(target.case)] = replace(target.case, dense=dense)
     runs = []
     for arithmetic, cases in products.items():
-        also = tuple(case for case in cases.values() if (str(case), arithmetic) in by_mma)
-        others = tuple(case for case in cases.values() if case not in also)
-        runs += [Run(arithmetic, others, (MMA,))] if others else []
-        runs += [Run(arithmetic, also)] if also else []
+        with_mma = tuple(case for case in cases.values() if (str(case), arithmetic) in by_mma)
+        without_mma = tuple(case for case in cases.values() if case not in with_mma)
+        runs += [Run(arithmetic, without_mma, (MMA,))] if without_mma else []
+        runs += [Run(arithmetic, with_mma)] if with_mma else []
     return runs

@@ -86,19 +86,19 @@ class Session:
     ) -> None:
         """Measure the cases without some contenders; `progress` gets parts of 1 for each case."""
         for case in cases:
-            told = 0.0
+            reported = 0.0
 
-            def tell(part: float) -> None:
-                nonlocal told
-                told += part
+            def report(part: float) -> None:
+                nonlocal reported
+                reported += part
                 progress(part)
 
             try:
-                self.run_case(case, arithmetic, tell, without)
+                self.run_case(case, arithmetic, report, without)
             except Exception as error:  # such as a lack of memory; the records must not be lost
                 self.failures.append(f"{case} {arithmetic} was given up: {error!r}")
                 self.say(self.failures[-1])
-            progress(1.0 - told)
+            progress(1.0 - reported)
 
     def run_case(
         self,

@@ -55,8 +55,8 @@ def ladder_frame(
     for step in steps:
         frame.loc[step.name, "config"] = str(step.config)
     for name, figures in compiled.items():
-        for one, column in COLUMNS.items():
-            frame.loc[name, column] = figures[one]
+        for figure, column in COLUMNS.items():
+            frame.loc[name, column] = figures[figure]
     frame.index.name = "step"
     return frame
 

@@ -20,7 +20,7 @@ from pyclgemm.analysis.report import save_figure
 #: A heading and a format of numbers, by column.
 _Columns = dict[str, tuple[str, Callable[[float], str]]]
 
-_STEP_COLOUR, _BESIDE_COLOUR = "#0072B2", "#7F7F7F"
+_STEP_COLOUR, _RIVAL_COLOUR = "#0072B2", "#7F7F7F"
 
 
 def _number(form: str, factor: float = 1.0) -> Callable[[float], str]:
@@ -160,7 +160,7 @@ def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
     axes = figure.subplots()
     bars = axes.barh(
         [f"{name}: {row['title']}" for name, row in rows.iterrows()], rows[column],
-        color=[_STEP_COLOUR if one else _BESIDE_COLOUR for one in is_step],
+        color=[_STEP_COLOUR if step else _RIVAL_COLOUR for step in is_step],
     )  # fmt: skip
     axes.bar_label(bars, [speed_text(value) for value in rows[column]], padding=3)
     axes.margins(x=0.12)

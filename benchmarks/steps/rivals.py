@@ -61,8 +61,10 @@ def rival_factories(
     else:
         facts["choice"] = f"the library takes step {steps[-1].name} by itself"
     if precision := unit_precision(size, traits):
-        asked = resolve_precision(precision, "float32")
-        factories[UNITS] = functools.partial(contenders.plan_contender, name=UNITS, precision=asked)
+        algorithm = resolve_precision(precision, "float32")
+        factories[UNITS] = functools.partial(
+            contenders.plan_contender, name=UNITS, precision=algorithm
+        )
         titles[UNITS] = f"matrix units, {precision}: not true float32"
     names = [
         name for name in VENDORS if name != contenders.NUMPY or device.type & cl.device_type.CPU
