@@ -61,7 +61,7 @@ class Size:
         return 2 * self.extent**3 * np.dtype(self.dtype).itemsize * self.count
 
     def roofline(self, bandwidth: float) -> float:
-        """GFLOPS that memory allows which copies `bandwidth` bytes per second."""
+        """Limit of the memory in GFLOPS if it copies `bandwidth` bytes per second."""
         return self.flops * bandwidth / self.bytes / 1e9
 
 

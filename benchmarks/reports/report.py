@@ -157,7 +157,7 @@ def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10
 
 
 def speed_text(value: float) -> str:
-    """Write a speed with at least three significant digits."""
+    """Write a speed as a whole number, or below 100 with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
