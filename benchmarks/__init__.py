@@ -1,5 +1,5 @@
-"""Measurements of pyclgemm against other libraries. Not part of the installed package.
+"""Comparisons of pyclgemm with other libraries. Not part of the installed package.
 
-Scripts with a command line stand here, what they share in folders. Imports between folders go one
-way: amd, products, contenders, session, reports, steps; mra stands beside the last three.
+The scripts are here, and their shared code in folders. Folders import only from folders before
+them: amd, products, contenders, session, reports, then steps and mra.
 """

@@ -1,29 +1,27 @@
-"""What AMD's compiler makes of the generated kernels, without a device.
+"""Compile the generated kernels for AMD's GPUs and report on them, without a device.
 
     python benchmarks/amd_report.py
     python benchmarks/amd_report.py --path matrix --shape 1024x1024x1024
     python benchmarks/amd_report.py --architecture gfx1100 --shape 4096x4096x4096 --config PADA=4
     CLANG=/usr/bin/clang-19 python benchmarks/amd_report.py --path direct --csv amd.csv
 
-The report has a row for every architecture, wave size and mode: registers, spills, local memory and
-occupancy; of the main loop the multiply-adds, or instructions of matrix units, per issue slot of
-the vector unit, and the reads of local memory. Kernels of matrix units also show what their
-configuration plans to take. No column is a time; together they tell what would limit it.
+The report has a row for every architecture, wave size and mode. The columns are registers, spills,
+local memory and occupancy, and for the main loop the multiply-adds or matrix instructions per
+issue slot of the vector unit, and the reads of local memory. Kernels of matrix units also show the
+registers and waves that were expected. No column is a time; together they show what would limit it.
 
-`--path matrix` without a type or precision takes all that each device has units for.
+`--path matrix` without a type or precision takes all for which each device has units.
 """
 
 from __future__ import annotations
 
-import csv
-import datetime
-import io
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -39,18 +37,18 @@ from benchmarks.amd.compile import (
     isa_version,
 )
 from benchmarks.amd.rows import Figures, figures_of, make_rows
-from benchmarks.reports.output import RESULTS
+from benchmarks.session import command
+from benchmarks.session.environment import now
 from pyclgemm.cli.options import parameters_option, parse_shape
 from pyclgemm.errors import PyclgemmError
-from pyclgemm.host.files import write_whole
 from pyclgemm.problem.precision import DTYPES
 
 ARCHITECTURES = ("gfx1012", "gfx1030", "gfx1100", "gfx1200", "gfx90a", "gfx942")
 
-#: Those of them that have matrix units.
+#: The architectures with matrix units.
 UNIT_ARCHITECTURES = ARCHITECTURES[2:]
 
-
+#: The columns of the table and, if different, their headings.
 _SHOWN = {
     "architecture": "", "wave": "", "mode": "", "precision": "", "vgprs": "VGPRs",
     "agprs": "AGPRs", "planned_registers": "planned", "scratch_bytes": "scratch B",
@@ -61,35 +59,31 @@ _SHOWN = {
 
 
 def table_of(figures: Sequence[Figures], title: str) -> Table:
-    """Tabulate the most telling columns; the CSV file has all."""
+    """Tabulate the most important columns; the CSV file has all."""
     table = Table(title=title, title_justify="left")
     for name, heading in _SHOWN.items():
         numeric = not isinstance(figures[0][name], str)
         table.add_column(heading or name, justify="right" if numeric else "left")
     last = None
-    for one in figures:
-        key = (one["architecture"], one["shape"])
+    for row in figures:
+        key = (row["architecture"], row["shape"])
         if last is not None and key != last:
             table.add_section()
         last = key
-        table.add_row(*(str(one[name]) for name in _SHOWN))
+        table.add_row(*(str(row[name]) for name in _SHOWN))
     return table
 
 
-def write_csv(figures: Sequence[Figures], path: Path, made: str) -> None:
+def write_csv(figures: Sequence[Figures], path: Path, compiler: str) -> None:
     """Write all columns, with the compiler and the date in every row."""
-    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [*figures[0], "compiler", "date"])
-    writer.writeheader()
-    writer.writerows({**one, "compiler": made, "date": date} for one in figures)
-    write_whole(path, text.getvalue(), RESULTS)
+    frame = pd.DataFrame(figures).assign(compiler=compiler, date=now())
+    command.write(path, frame.to_csv(index=False))
 
 
 def _read_architectures(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse a name of another vendor's form."""
+    """Refuse names that are not of AMD's form."""
     try:
         for architecture in value:
             isa_version(architecture)
@@ -100,34 +94,26 @@ def _read_architectures(
 
 @click.command(epilog="\b\n" + "\n".join((__doc__ or "").splitlines()[2:5]))
 @click.option(
-    "--architecture",
-    "architectures",
-    multiple=True,
-    metavar="NAME",
-    callback=_read_architectures,
-    help=f"May be given several times; else {', '.join(ARCHITECTURES)}, or those with units.",
-)
+    "--architecture", "architectures", multiple=True, metavar="NAME", callback=_read_architectures,
+    help="May be given several times. "
+    f"[default: {', '.join(ARCHITECTURES)}, or those with matrix units]",
+)  # fmt: skip
 @click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    default=("256x256x256", "1024x1024x1024"),
-    show_default=True,
-    metavar="MxNxK",
-    help="May be given several times.",
+    "--shape", "shapes", multiple=True, default=("256x256x256", "1024x1024x1024"),
+    show_default=True, metavar="MxNxK", help="May be given several times.",
+)  # fmt: skip
+@click.option("--dtype", type=click.Choice(DTYPES), help="Element type. [default: float32]")
+@click.option(
+    "--precision", help="The arithmetic, such as F16_F16_F32. [default: that of the type]"
 )
-@click.option("--dtype", type=click.Choice(DTYPES), help="Element type; else float32.")
-@click.option("--precision", help="The arithmetic, such as F16_F16_F32; else the type's default.")
 @click.option(
     "--path", type=click.Choice(("direct", "indirect", "matrix")), help="The kernel family."
 )
 @parameters_option
-@click.option("--clang", envvar="CLANG", help="The compiler; else clang-19 or newer on the path.")
 @click.option(
-    "--rocm-path",
-    envvar="ROCM_PATH",
-    help="Folder of amdgcn/bitcode, the device libraries.",
+    "--clang", envvar="CLANG", help="The compiler. [default: clang-19 or newer on the path]"
 )
+@click.option("--rocm-path", envvar="ROCM_PATH", help="Folder of amdgcn/bitcode.")
 @click.option("--csv", "csv_path", type=click.Path(path_type=Path, dir_okay=False), help="File.")
 def main(
     architectures: tuple[str, ...],
@@ -147,22 +133,16 @@ def main(
     try:
         with tempfile.TemporaryDirectory() as scratch:
             compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))
-            made = compiler.version()
-            figures = [
-                figures_of(row)
-                for architecture in track(
-                    architectures, "compiling", console=console, transient=True
-                )
-                for row in make_rows(
-                    compiler, [architecture], sizes, dtype, path, dict(parameters), precision
-                )
-            ]
+            version = compiler.version()
+            compiled = track(architectures, "compiling", console=console, transient=True)
+            rows = make_rows(compiler, compiled, sizes, dtype, path, dict(parameters), precision)
+            figures = [figures_of(row) for row in rows]
     except (CompilerError, PyclgemmError) as error:
         raise click.ClickException(str(error)) from None
-    console.print(table_of(figures, made))
+    console.print(table_of(figures, version))
     if csv_path:
-        write_csv(figures, csv_path, made)
-        console.print(f"written to {csv_path}")
+        write_csv(figures, csv_path, version)
+        command.finish(console, [csv_path])
 
 
 if __name__ == "__main__":

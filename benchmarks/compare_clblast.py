@@ -1,4 +1,4 @@
-"""Compare pyclgemm with CLBlast, NumPy and cuBLAS: one run, in turn, results checked first.
+"""Compare pyclgemm with CLBlast, NumPy and cuBLAS in one run, in turn, with checked results.
 
     python benchmarks/compare_clblast.py --suite square
     python benchmarks/compare_clblast.py --suite dense --device H100
@@ -10,30 +10,29 @@
     python benchmarks/compare_clblast.py --suite matrix
     python benchmarks/compare_clblast.py --suite batched
 
-The suite ``matrix`` has types and precisions of its own; its last table compares what matrix units
-reached with their targets. cuBLAS computes in the same precision, but in true float32 where
-pyclgemm splits float32 into terms. CLBlast knows types alone, and its float32 is true too; it
-refuses float16 on NVIDIA's devices, and the run says so.
+The suite ``matrix`` has its own types and precisions; its last table compares the speed of matrix
+units with their targets. cuBLAS computes in the same precision, but in true float32 where pyclgemm
+splits float32 into terms. CLBlast has no precisions: its float32 is true. It refuses float16 on
+NVIDIA's devices, and the run says so.
 
-The clock includes all that a repeated call does on the device, packing of operands and launches
-among it, up to the end of the last product of a burst. It excludes transfers, building of kernels
-and making of plans. Whether it includes the host's time depends on the contender:
+The clock includes all work of a repeated call on the device, with packing and launches, up to the
+end of the last product of a burst. It excludes transfers, building of kernels and making of plans.
+Whether it includes the host's time depends on the contender:
 
-- ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU:
-  products shorter than 200 us are enqueued behind a kernel that holds the queue, whose own
-  time is subtracted (`pyclgemm.measure.filled_queue`), so the host's time does not count;
-  longer ones, which hide it, are timed from the first call of the burst.
-- ``pyclgemm.gemm``: from the first call of the burst, as a user's loop does; the host's time
-  of a call, 10 us and more, bounds short products.
-- ``pyclgemm.mma``: as ``pyclgemm``, by the kernels for mma.sync even where others are faster.
-- ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): replays of a CUDA graph,
-  without the host's time of a call.
-- ``cuBLAS.stream``: cuBLAS launched call by call into a stream that is held likewise, as OpenCL has
-  to launch; kernels of a graph follow one another sooner.
+- ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU: not
+  for products below 200 us. These are enqueued behind a kernel that holds the queue, whose own time
+  is subtracted (`pyclgemm.measure.filled_queue`). Longer products hide the host's time and are
+  timed from the first call of the burst.
+- ``pyclgemm.gemm``: yes, from the first call of the burst, as in a user's loop. The host needs
+  10 us and more for a call, which limits short products.
+- ``pyclgemm.mma``: like ``pyclgemm``, with kernels for mma.sync even if others are faster.
+- ``cuBLAS``, and ``cuBLAS.layer`` (bias and ReLU in the same kernel): no; a CUDA graph is replayed.
+- ``cuBLAS.stream``: not for short products. cuBLAS is launched call by call into a stream that is
+  held likewise, as OpenCL has to launch; kernels of a graph follow one another sooner.
 - On a CPU device every contender, NumPy too, waits for each product before the next. Only
-  ``pyclgemm.queued`` does not: its bursts end with one wait, as where layers follow one another.
+  ``pyclgemm.queued`` waits once at the end of a burst, as if layers followed one another.
 
-Calls rotate among sets of operands, more than a cache holds; ``--sets 1`` leaves them in it.
+Calls rotate among more sets of operands than a cache holds; ``--sets 1`` leaves them in the cache.
 """
 
 from __future__ import annotations
@@ -67,16 +66,16 @@ from pyclgemm.measure.bench import pace_for
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.problem.precision import DTYPES
 
-#: The same on all devices.
+#: The same pace on all devices.
 _PACE = pace_for("benchmark", "gpu")
-#: Seconds that a case of the suite `random` is measured, which has many.
+#: Seconds for a case of the suite `random`, which has many cases.
 _RANDOM_SECONDS = 0.5
 
 
 def _read_names(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> list[str] | None:
-    """Turn ``--contenders`` into names, in any case of letters."""
+    """Turn ``--contenders`` into names; capitals do not matter."""
     if value is None:
         return None
     known = {name.lower(): name for name in contenders.NAMES}
@@ -114,39 +113,35 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
 @command.device_option
 @click.option(
     "--suite", "suites", multiple=True, type=click.Choice((*SUITE_NAMES, MATRIX)),
-    help="What to measure; may be given again. [default: square]",
+    help="May be given several times. [default: square]",
 )  # fmt: skip
 @click.option("--shapes", help="MxNxK,...; :NT for the layout, +7 for padding between rows.")
-@click.option("--dense", is_flag=True, help="Measure --shapes as dense layers too.")
+@click.option("--dense", is_flag=True, help="Measure --shapes also as dense layers.")
 @click.option(
     "--dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
     help="Element type of the operands.",
 )  # fmt: skip
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
-@click.option("--result-dtype", help="Element type of the result. [default: as --dtype gives it]")
+@click.option("--result-dtype", help="Element type of the result. [default: that of --dtype]")
 @click.option(
     "--contenders", "names", callback=_read_names, metavar="NAME,...",
-    help=f"Which to measure, of {', '.join(contenders.NAMES)}. [default: all that fit the device]",
+    help=f"Some of {', '.join(contenders.NAMES)}. [default: all that suit the device]",
 )  # fmt: skip
-@click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
+@command.clblast_option
 @command.output_option("the CSV file and the plots")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=7, show_default=True,
-    help="Bursts of each contender; fewer, at least 3, where they are long.",
-)  # fmt: skip
+@command.rounds_option
 @click.option(
     "--burst", type=click.FloatRange(1.0), default=15.0, show_default=True,
     help="Milliseconds of a burst; the pause after it is four times as long.",
 )  # fmt: skip
 @click.option(
     "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True),
-    help="Time for the bursts of a case and their pauses; bursts get shorter, and fewer, at "
-    f"least 3, to keep it. [default: {_RANDOM_SECONDS:g} if all is random, else "
-    f"{_PACE.seconds:g}]",
+    help="Time for the bursts of a case and their pauses; to keep it bursts get shorter and fewer, "
+    f"but at least 3. [default: {_PACE.seconds:g}; {_RANDOM_SECONDS:g} if all cases are random]",
 )  # fmt: skip
 @click.option(
     "--max-seconds", type=click.FloatRange(min=0.0, min_open=True),
-    help="Leave out what takes longer for one product. [default: 2 in suites]",
+    help="Leave out contenders that take longer for one product. [default: 2 in suites]",
 )  # fmt: skip
 @click.option(
     "--count", type=click.IntRange(1), default=200, show_default=True,
@@ -154,10 +149,9 @@ def _read_arithmetic(dtype: str, precision: str | None, result_dtype: str | None
 )  # fmt: skip
 @click.option(
     "--sets", type=click.IntRange(1),
-    help="Sets of operands to rotate among; 1 leaves them in the cache. [default: more than it "
-    "holds]",
+    help="Sets of operands; 1 leaves them in the cache. [default: more than a cache holds]",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For all random numbers.")
 @click.option(
     "--fill-queue/--no-fill-queue", default=None, hidden=True,
     help="Time short products behind a blocker. [default: on a GPU]",
@@ -219,22 +213,14 @@ def main(
     with command.progress_bar(console) as progress:
         total = sum(len(run.cases) for run in runs)
         task = progress.add_task("measuring", total=total)
-        try:
+        advance = functools.partial(progress.advance, task)
+        with command.interruptible(console):
             for run in runs:
-                session.run(
-                    run.cases, run.arithmetic, lambda part: progress.update(task, advance=part),
-                    run.without,
-                )  # fmt: skip
+                session.run(run.cases, run.arithmetic, advance, run.without)
             progress.update(task, completed=total)
-        except KeyboardInterrupt:
-            console.print("Interrupted: what was measured so far follows.", style="yellow")
-    if not session.records:
-        raise click.ClickException("\n".join(["nothing was measured", *session.failures]))
+    command.check_measured(session.records, session.failures)
     print_tables(session.records, facts, console)
-    for path in write_results(session.records, facts, output):
-        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    if session.failures:
-        raise click.ClickException("\n".join(session.failures))
+    command.finish(console, write_results(session.records, facts, output), session.failures)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Measure the host time of pyclgemm's calls beyond that of enqueueing a prepared kernel.
+"""Measure the host's time of pyclgemm's calls beyond that of enqueueing a prepared kernel.
 
     python benchmarks/host_time.py
     python benchmarks/host_time.py --tree ../before --tree .
 
-Compared in turn, on a product so small that the device is not the limit: a plan's call, the
-whole `gemm` call and a `DenseLayer`, each with its result's array given, against
-``pyopencl.enqueue_nd_range_kernel`` of an empty kernel whose arguments are set, with as many
-arguments and events to wait for. Inside the clock: the enqueueing of a burst of calls. The
-queue is drained after each burst, outside the clock. Each tree of pyclgemm runs in a process of
-its own; with several, their calls take turns, too.
+A plan's call, `gemm` and a `DenseLayer`, each with `out`, are timed in turn with
+``pyopencl.enqueue_nd_range_kernel`` of an empty kernel with the same number of arguments and of
+events to wait for. The product is so small that the device is not the limit. The clock includes
+enqueueing a burst of calls; the queue is drained after it. Each tree of pyclgemm runs in a process
+of its own; the calls of several trees also take turns.
 """
 
 from __future__ import annotations
@@ -32,27 +31,25 @@ from rich.progress import track
 # The checkout need not be installed.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.reports.output import RESULTS
 from benchmarks.reports.report import file_stem
 from benchmarks.session import command
 from benchmarks.session.host_worker import BASELINE
-from pyclgemm.host.files import write_whole
 from pyclgemm.host.process import ended_as_by_hand
 
 _HERE = Path(__file__).resolve().parent
 
-#: Facts that are printed; the CSV file has all.
+#: The facts that are printed; the CSV file has all.
 _SHOWN = ("device", "platform", "driver", "date", "host", "pyclgemm", "pyopencl", "command")
 
-#: The calls, with the microseconds beyond the baseline that the library allows itself.
+#: The calls, and their largest permitted time beyond the baseline in microseconds.
 CALLS = {"plan": 6.0, "gemm": 15.0, "DenseLayer": None}
 
-#: The seconds that the host takes to enqueue a number of calls.
+#: Enqueues a number of calls and returns the host's seconds.
 Burst = Callable[[int], float]
 
 
 class Worker:
-    """A process that times the calls of a tree; see `benchmarks.session.host_worker`."""
+    """A process that times the calls of a tree (`benchmarks.session.host_worker`)."""
 
     def __init__(
         self, tree: Path, device: cl.Device, size: int, arguments: int, waits: int | None
@@ -71,7 +68,7 @@ class Worker:
         self.imported: str = facts["pyclgemm"]
 
     def burst(self, name: str) -> Burst:
-        """The burst of a call."""
+        """Return the burst of a call."""
         return lambda calls: self._ask(f"{name} {calls}")
 
     def _ask(self, request: str) -> float:
@@ -99,13 +96,13 @@ def measure_host_time(
     sleep: Callable[[float], object] = time.sleep,
     steps: Callable[[Sequence[int]], Any] = iter,
 ) -> pd.DataFrame:
-    """Time bursts of `calls` in turn, in a new order each round.
+    """Time bursts of `calls` calls in turn, in a new order in each round.
 
-    `steps` wraps the rounds, for a progress bar. The table has microseconds a call: one row a
-    round, one column a name.
+    `steps` wraps the rounds for a progress bar. The table has microseconds per call, with one row
+    for each round and one column for each name.
     """
     names = list(bursts)
-    for name in names:  # whatever is built or cached at first use
+    for name in names:  # the first use builds kernels and fills caches
         bursts[name](calls)
     rows = []
     for _ in steps(range(rounds)):
@@ -119,7 +116,7 @@ def measure_host_time(
 
 
 def summarise(times: pd.DataFrame) -> pd.DataFrame:
-    """Medians, quartiles, and the median difference to the baseline of the same round."""
+    """Tabulate medians, quartiles and the median difference to the baseline of the same round."""
     beyond = times.sub(times[BASELINE], axis=0)
     limits = {name: CALLS.get(name.partition(" ")[0]) for name in times.columns}
     table = pd.DataFrame(
@@ -141,7 +138,7 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 @command.device_option
 @click.option("--size", type=click.IntRange(1), default=1, show_default=True, help="m = n = k.")
-@click.option("--calls", type=click.IntRange(1), default=200, show_default=True, help="In a burst.")
+@click.option("--calls", type=click.IntRange(1), default=200, show_default=True, help="Per burst.")
 @click.option("--rounds", type=click.IntRange(3), default=101, show_default=True)
 @click.option(
     "--arguments", type=click.IntRange(0), default=12, show_default=True,
@@ -149,12 +146,12 @@ def summarise(times: pd.DataFrame) -> pd.DataFrame:
 )  # fmt: skip
 @click.option(
     "--waits", type=click.IntRange(0),
-    help="Events that the empty kernel waits for. [default: as many as a repeated call finds]",
+    help="Events that the empty kernel waits for. [default: as many as a repeated call]",
 )  # fmt: skip
 @click.option(
     "--tree", "trees", multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder with pyclgemm/; may be given again, to compare several. [default: this one]",
+    help="A folder with pyclgemm/; may be given several times. [default: this one]",
 )  # fmt: skip
 @command.output_option("the CSV file")
 def main(
@@ -198,8 +195,8 @@ def main(
     path = output / f"{file_stem(facts, 'host-time')}.csv"
     named = table.rename_axis("call").reset_index()
     named = named.assign(size=size, arguments=arguments, waits=waits, **facts)
-    write_whole(path, named.to_csv(index=False), RESULTS)
-    console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    command.write(path, named.to_csv(index=False))
+    command.finish(console, [path])
 
 
 if __name__ == "__main__":

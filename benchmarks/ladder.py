@@ -2,11 +2,11 @@
 
     python benchmarks/ladder.py                       # C = 1.5 A B + 0.5 C, 4096^3; on a CPU 1024^3
 
-A step is checked against float64 before it is timed. All steps take turns in one run with the
-vendor's library (cuBLAS through torch; on a CPU NumPy's), with CLBlast, with the library's own
-choice, and with matrix units where the device has some, which the report marks as not true
-float32. The clock includes all that a call does on the device, packing of operands among it. Beside
-the times stands what clang makes of the steps for gfx1100, where clang 19 is installed.
+Each step is checked against float64 before it is timed. All steps are timed in turn in one run with
+the vendor's library (cuBLAS through torch; NumPy's on a CPU), CLBlast, the library's own choice,
+and matrix units if the device has some, which the report marks as not true float32. The clock
+includes all work of a call on the device, with packing. If clang 19 is installed, the report also
+has what it makes of the steps for gfx1100.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.registry import violations
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import Pace, pace_for
-from pyclgemm.measure.filled_queue import QueueBlocker
+from pyclgemm.measure.filled_queue import blocker_of
 
 ALPHA, BETA = 1.5, 0.5
 
-_SIZES = {True: 1024, False: 4096}  # on a CPU, elsewhere
+#: Sizes of the product on a CPU and on other devices.
+_SIZES = {True: 1024, False: 4096}
 
+#: Width of a report that goes to a file instead of a terminal.
 _FILE_WIDTH = 140
 
-#: The same on all devices.
+#: The same pace on all devices.
 _PACE = pace_for("benchmark", "gpu")
 
 _EXAMPLES = """\b
@@ -60,7 +62,7 @@ Examples:
   python benchmarks/ladder.py                                  # the first device
   python benchmarks/ladder.py --device NVIDIA --size 8192
   python benchmarks/ladder.py --size 512 --rounds 3 --no-compile
-  python benchmarks/ladder.py --no-measure --output figures    # only what clang makes of it
+  python benchmarks/ladder.py --no-measure --output figures    # compile only
 """
 
 
@@ -82,7 +84,7 @@ def _compile(
     *,
     required: bool,
 ) -> dict[str, Figures]:
-    """Figures of the compiler, or of a file; if `required`, their absence ends the command."""
+    """Return the figures of the compiler or of a file; if `required`, a lack ends the command."""
     try:
         if compiled is not None:
             figures, read = read_compiled(compiled)
@@ -93,9 +95,7 @@ def _compile(
     except CompilerError as error:
         if required or compiled is not None:
             raise click.ClickException(str(error)) from None
-        command.warn(
-            console, f"What clang makes of the steps for {architecture} is left out: {error}"
-        )
+        command.warn(console, f"Compiling for {architecture} is left out: {error}")
         return {}
     first = next(iter(figures.values()))
     facts["compiled for"] = f"{architecture}, {first['mode']} mode, {first['shape']}"
@@ -110,15 +110,15 @@ def _measure(
     clblast_path: str | None,
     console: Console,
 ) -> tuple[Session, dict[str, str]]:
-    """Check and time all that takes part; the titles are those of the rivals."""
+    """Check and time the steps and their rivals; return the session and the rivals' titles."""
     say = functools.partial(command.warn, console)
     traits = traits_of(machine.device)
-    climbing: dict[str, Factory] = {}
+    own: dict[str, Factory] = {}
     for step in steps:
         if broken := violations(step.config, "float32", traits):
             say(f"step {step.name} is left out: {'; '.join(broken)}")
             continue
-        climbing[step.name] = functools.partial(
+        own[step.name] = functools.partial(
             contenders.plan_contender, name=step.name, config=step.config
         )
     rivals, titles = rival_factories(
@@ -126,23 +126,19 @@ def _measure(
     )
     session = Session(
         queue=machine.queue,
-        factories=climbing | rivals,
+        factories=own | rivals,
         pace=pace,
         say=say,
         longest_product=float("inf"),
-        blocker=None if machine.on_cpu else QueueBlocker(machine.queue),
-        own=(*climbing, *OWN_RIVALS),
+        blocker=blocker_of(machine.queue),
+        own=(*own, *OWN_RIVALS),
     )
     case = Case(size, size, size, suite="ladder", alpha=ALPHA, beta=BETA)
     with command.progress_bar(console) as progress:
         task = progress.add_task("checking, then measuring", total=1.0)
-        try:
-            session.run(
-                [case], arithmetic_of("float32"), lambda part: progress.update(task, advance=part)
-            )
-        except KeyboardInterrupt:
-            console.print("Interrupted: what was measured so far follows.", style="yellow")
-            machine.facts["interrupted"] = "the user ended the run: bursts are fewer"
+        advance = functools.partial(progress.advance, task)
+        with command.interruptible(console, machine.facts):
+            session.run([case], arithmetic_of("float32"), advance)
     return session, titles
 
 
@@ -152,30 +148,27 @@ def _measure(
     "--size", type=click.IntRange(1),
     help="m, n and k of the product. [default: 4096; on a CPU 1024]",
 )  # fmt: skip
-@click.option(
-    "--rounds", type=click.IntRange(1), default=7, show_default=True,
-    help="Bursts of each step; fewer, at least 3, where they are long.",
-)  # fmt: skip
+@command.rounds_option
 @click.option(
     "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=_PACE.seconds,
-    show_default=True, help="Time for all bursts and their pauses, about.",
+    show_default=True, help="Approximate time for all bursts and their pauses.",
 )  # fmt: skip
-@click.option("--clblast", "clblast_path", metavar="PATH", help="CLBlast's shared library.")
+@command.clblast_option
 @click.option(
     "--architecture", default="gfx1100", show_default=True, metavar="NAME",
-    callback=_read_architecture, help="AMD's GPU for which the steps are compiled.",
+    callback=_read_architecture, help="The AMD GPU for which the steps are compiled.",
 )  # fmt: skip
 @click.option(
     "--compile/--no-compile", "compiles", default=None,
-    help="For that GPU, offline; on a CPU, whose steps are others, it goes with --no-measure only.",
+    help="Compile for that GPU; with a CPU, which has other steps, only if --no-measure is given.",
 )  # fmt: skip
 @click.option(
     "--compiled", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The CSV file of a run with --no-measure, instead of a compiler.",
+    help="Read the CSV file of a run with --no-measure instead of compiling.",
 )  # fmt: skip
-@click.option("--measure/--no-measure", "measures", default=True, help="On a device.")
+@click.option("--measure/--no-measure", "measures", default=True, help="Time on a device.")
 @command.output_option("report, chart and CSV file")
-@click.option("--stem", help="Begins the names of these files. [default: device, platform, date]")
+@click.option("--stem", help="Beginning of the file names. [default: device, platform, date]")
 def main(
     device: str | None,
     size: int | None,
@@ -192,7 +185,7 @@ def main(
     """Run the benchmark from the command line."""
     if compiles is False and not measures:
         raise click.UsageError("--no-compile and --no-measure leave nothing to do")
-    # A file has no width of its own, for which rich takes 80 columns.
+    # For a file rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH)
     machine = command.open_machine(device) if measures else None
     traits = traits_of(machine.device) if machine else typical_traits(architecture)
@@ -204,7 +197,7 @@ def main(
         raise click.UsageError("the steps of a CPU are not those of a GPU: add --no-measure")
     if compiles or (compiles is None and traits.type != "cpu"):
         figures = _compile(architecture, size, compiled, facts, console, required=not measures)
-        # A file tells it itself.
+        # A file of an earlier run names its own architecture.
         architecture = facts.get("compiled for", architecture).partition(",")[0]
     facts["command"] = command.as_typed("ladder.py")
     command.print_facts(facts, console)
@@ -217,16 +210,13 @@ def main(
         pace = replace(_PACE, rounds=rounds, seconds=seconds)
         session, beside = _measure(machine, steps, size, pace, clblast_path, console)
         records, failures = session.records, session.failures
-        if not records:
-            raise click.ClickException("\n".join(["nothing was measured", *failures]))
+        command.check_measured(records, failures)
     frame = ladder_frame(steps, beside, records, figures)
     console.print(ladder_table(frame, title))
     console.print(legend(frame, architecture), highlight=False)
     stem = stem or file_stem({"platform": "compiled", **facts}, "ladder")
-    for path in write_report(frame, steps, title, architecture, facts, output, stem):
-        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    if failures:
-        raise click.ClickException("\n".join(failures))
+    written = write_report(frame, steps, title, architecture, facts, output, stem)
+    command.finish(console, written, failures)
 
 
 if __name__ == "__main__":

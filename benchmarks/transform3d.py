@@ -1,18 +1,19 @@
-"""Measure the transform of tensors (MRA) at each level, and what torch or NumPy make of it.
+"""Measure each level of the transform of tensors (MRA) beside torch or NumPy.
 
     python benchmarks/transform3d.py --k 10 --level L5
     python benchmarks/transform3d.py --sweep
 
 Every level is checked against L1 first. A repetition is a number of tasks: transforms of all
-functions. Tasks rotate among sets of tensors, more than a cache holds. Levels and rivals take
-turns. The clock includes the launches of a repetition and the wait for the last. On a GPU, at least
-two tasks that are shorter than 200 us are enqueued behind a kernel that holds the queue, so the
-host's time does not count. Beside each time stands the speed that memory alone would allow: each
-tensor read once and written once at the bandwidth of a large copy, measured in the same run.
+functions. Tasks rotate among more sets of tensors than a cache holds. Levels and rivals take turns.
+The clock includes the launches of a repetition and the wait for the last one. On a GPU two or more
+tasks below 200 us are enqueued behind a kernel that holds the queue, so the host's time does not
+count. Each time is compared with the roofline: each tensor read once and written once at the
+bandwidth of a large copy in the same run.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,20 +32,20 @@ from benchmarks.session import command
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import Bench, Pace
-from pyclgemm.measure.filled_queue import Blocker, Contender, QueueBlocker
+from pyclgemm.measure.filled_queue import Blocker, Contender, blocker_of
 from pyclgemm.mra.choice import LEVELS, MOST_EXTENT
-from pyclgemm.mra.transform import plan_transform3d
 
-#: What is tuned.
+#: The values of K in a sweep.
 EXTENTS = (6, 8, 10, 12, 16, 20, 32)
 
-#: Operations above which a sweep leaves L6 out.
-_MOST_OPERATIONS = {True: 1e10, False: 1e12}  # on a CPU, elsewhere
+#: Most operations of a level in a sweep, on a CPU and on other devices.
+_MOST_OPERATIONS = {True: 1e10, False: 1e12}
 
-#: Transforms of a repetition, likewise.
+#: Transforms of a repetition, on a CPU and on other devices.
 _TASKS = {True: 2, False: 20}
 
-#: Pause after a repetition, in repetitions: machines that throttle recover.
+#: Pause after a repetition as a multiple of its time, and its limit in seconds: machines that
+#: throttle recover in it.
 _PAUSE = 2
 _LONGEST_PAUSE = 0.5
 
@@ -69,41 +70,36 @@ def measure(
 ) -> list[Repetition]:
     """Time levels and rivals of one size in turn, and print a line for each repetition.
 
-    A repetition is `tasks` transforms. `blocker` holds the queue of a GPU; `bandwidth` is that of
-    a copy, in bytes a second.
+    A repetition is `tasks` transforms. `blocker` holds the queue of a GPU; `bandwidth` is that of a
+    copy, in bytes per second.
     """
-    tensors, out = data.sets[0]
-    contenders: list[Contender] = []
-    techniques = {}
-    for level in levels:
-        contenders.append(data.contender(level, blocker if tasks > 1 else None))
-        plan = plan_transform3d(data.queue, tensors, data.matrix, level=level, out=out)
-        techniques[level] = plan.choice.technique
-    contenders += rivals(data, lambda text: console.print(text, style="yellow"))
-    # A burst of no length is as many calls as a contender makes at least.
+    techniques = {level: data.plan(level).choice.technique for level in levels}
+    held = blocker if tasks > 1 else None
+    contenders: list[Contender] = [data.contender(level, held) for level in levels]
+    contenders += rivals(data, functools.partial(command.warn, console))
+    # A burst of length 0 has the least number of calls, which is `step`.
     pace = Pace(burst=0.0, rest=_PAUSE, rounds=repetitions, longest_rest=_LONGEST_PAUSE)
     bench = Bench(pace)
     for contender in contenders:
         contender.step *= max(1, round(tasks / contender.step))
-        contender.enqueue(contender.step)  # whatever is built at first use
+        contender.enqueue(contender.step)  # the first use builds kernels
         contender.finish()
         bench.add(contender)
     measured = []
     for number in range(repetitions):
         for name, timing in bench.run(1).items():
             technique = techniques.get(name, name)
-            one = Repetition(name, technique, data.size, number, timing.samples[-1])
-            console.print(one.line(bandwidth), highlight=False, soft_wrap=True)
-            measured.append(one)
+            repetition = Repetition(name, technique, data.size, number, timing.samples[-1])
+            console.print(repetition.line(bandwidth), highlight=False, soft_wrap=True)
+            measured.append(repetition)
     return measured
 
 
 def runnable(
     data: Data, levels: Sequence[str], most_operations: float, console: Console
 ) -> list[str]:
-    """The levels that the device can run; `console` is told which one is left out, and why."""
-    tensors, out = data.sets[0]
-    kept = []
+    """Return the levels that the device can run; print which level is left out, and why."""
+    able = []
     for level in levels:
         try:
             if data.size.computed(level) > most_operations:
@@ -111,11 +107,11 @@ def runnable(
                     f"level is {level!r} and K is {data.size.extent}: "
                     f"{data.size.computed(level):.1e} operations are too many for a sweep"
                 )
-            plan_transform3d(data.queue, tensors, data.matrix, level=level, out=out)
-            kept.append(level)
+            data.plan(level)
+            able.append(level)
         except UnsupportedError as error:
-            console.print(f"left out: {error}", style="yellow", highlight=False, soft_wrap=True)
-    return kept
+            command.warn(console, f"left out: {error}")
+    return able
 
 
 @click.command(help=(__doc__ or "").partition("\n\n")[0], epilog=_EXAMPLES)
@@ -126,7 +122,7 @@ def runnable(
 )  # fmt: skip
 @click.option(
     "--nfuncs", type=click.IntRange(1), default=2048, show_default=True,
-    help="Functions: tensors of a task.",
+    help="Number of functions: tensors of a task.",
 )  # fmt: skip
 @click.option(
     "--tasks", type=click.IntRange(1),
@@ -158,7 +154,7 @@ def main(
     console = Console()
     machine = command.open_machine(device)
     queue, facts, on_cpu = machine.queue, machine.facts, machine.on_cpu
-    blocker = None if on_cpu else QueueBlocker(queue)
+    blocker = blocker_of(queue)
     extents = extents or (EXTENTS if sweep else (10,))
     levels = levels or (tuple(LEVELS) if sweep else ("L5",))
     bandwidth = copy_bandwidth(queue)
@@ -169,27 +165,23 @@ def main(
     measured: list[Repetition] = []
     wrong: list[str] = []
     try:
-        for size in track(sizes, "measuring", console=console, disable=len(sizes) == 1):
-            data = Data(queue, size)
-            most = _MOST_OPERATIONS[on_cpu] if sweep else float("inf")
-            kept = runnable(data, levels, most, console)
-            found = list(disagreements(data, kept))
-            wrong += found
-            if not found:
-                measured += measure(
-                    data, kept, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
-                    blocker=blocker, console=console, bandwidth=bandwidth,
-                )  # fmt: skip
+        with command.interruptible(console):
+            for size in track(sizes, "measuring", console=console, disable=len(sizes) == 1):
+                data = Data(queue, size)
+                most = _MOST_OPERATIONS[on_cpu] if sweep else float("inf")
+                able = runnable(data, levels, most, console)
+                disagreeing = list(disagreements(data, able))
+                wrong += disagreeing
+                if not disagreeing:
+                    measured += measure(
+                        data, able, tasks=tasks or _TASKS[on_cpu], repetitions=repetitions,
+                        blocker=blocker, console=console, bandwidth=bandwidth,
+                    )  # fmt: skip
     except PyclgemmError as error:
         wrong.append(str(error))
-    except KeyboardInterrupt:
-        console.print("Interrupted: what was measured so far follows.", style="yellow")
-    if measured:
-        console.print(speed_table(measured, bandwidth))
-        for path in write_results(measured, bandwidth, facts, output):
-            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    if wrong or not measured:
-        raise click.ClickException("\n".join(wrong or ["nothing was measured"]))
+    command.check_measured(measured, wrong)
+    console.print(speed_table(measured, bandwidth))
+    command.finish(console, write_results(measured, bandwidth, facts, output), wrong)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,19 @@
     python benchmarks/unseen.py --batched --type float16 --count 30
     python benchmarks/unseen.py --device pocl --seconds 600 --best 5 --hide cpu_x86-64-v4.json
 
-The library is measured as it is called: a plan, launched one by one, in turn with the vendor's
-library in the same run, which is cuBLAS through torch on NVIDIA's GPUs (launched one by one, too),
-NumPy's BLAS on CPUs, and CLBlast on other GPUs. Clocks are those of `compare_clblast.py`: the
-host's time of short products counts on neither side, operands rotate among sets that no cache
-holds, and results are checked before times count.
+The library's own choice is a plan, launched call by call. It is timed in turn with the vendor's
+library: cuBLAS through torch on NVIDIA's GPUs (also launched call by call), NumPy's BLAS on CPUs,
+and CLBlast on other GPUs. The clocks are those of `compare_clblast.py`: the host's time of short
+products counts on neither side, operands rotate among more sets than a cache holds, and results
+are checked first.
 
-With ``--best N`` the N next of the choices that predict the least time are timed, too: "lost" is
-the time of the choice over that of the fastest. Precisions that split float32 are compared with
-the library's own true float32. ``--hide FILE`` chooses without a built-in file, as on devices that
-have none; the user's own files count as ever (XDG_DATA_HOME names another folder of them).
+``--best N`` also times the next N choices by predicted time; "lost" is the time of the choice over
+that of the fastest. Precisions that split float32 are compared with the library's true float32.
+``--hide FILE`` chooses without a built-in file, as on devices that have none. The user's own files
+are always used (XDG_DATA_HOME names another folder for them).
 
-Shapes are the same for the same seed, device and type, whatever the databases hold. Each is written
-to the CSV file as soon as it was measured.
+The shapes depend only on seed, device and type, not on the databases. Each is written to the CSV
+file as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ from benchmarks.products.arithmetic import Arithmetic, arithmetic_of
 from benchmarks.products.case import Case
 from benchmarks.products.operands import memory_shortage
 from benchmarks.products.shapes import unseen_cases
-from benchmarks.reports.output import RESULTS
 from benchmarks.reports.plots import plot_unseen
 from benchmarks.reports.report import file_stem
 from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, worst_lines
@@ -68,7 +67,6 @@ from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import PyclgemmError, UnsupportedError
-from pyclgemm.host.files import write_whole
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import pace_for
 from pyclgemm.measure.filled_queue import blocker_of
@@ -82,24 +80,24 @@ from pyclgemm.selection.model import standing
 from pyclgemm.selection.overrides import choose_for, kernel_sources
 from pyclgemm.selection.select import Choice, alternatives
 
-#: What a product may take: operations, bytes of its matrices, seconds at the ceilings that are
-#: typical of the device; on a CPU at least so many.
+#: Limits of a product: operations, bytes of its matrices, seconds at the device's typical ceilings;
+#: on a CPU also the least seconds.
 _MOST_OPERATIONS, _MOST_BYTES, _MOST_SECONDS, _LEAST_CPU_SECONDS = 2e12, 2 << 30, 0.3, 0.2e-3
-#: Shapes that are drawn for a type, at most.
+#: Most shapes that are drawn for a type.
 _MOST_DRAWN = 100_000
-#: Multiply-adds up to which a whole result is checked.
+#: Only parts of the results of products of more multiply-adds are checked.
 _CHECKED = 1 << 27
-#: Files that ship with the library.
+#: The files of the package.
 _BUILT_IN = sorted(path.name for path in resource_folder("databases").glob("*.json"))
-#: Seconds of a burst on a GPU: many shapes count more than each of them, and its time is dear.
+#: Seconds of a burst on a GPU: short, to measure many shapes.
 _GPU_BURST = 0.004
-#: Shapes whose kernels are begun ahead of the one that is measured.
+#: Number of shapes whose kernels are compiled ahead of the shape that is measured.
 _BUILT_AHEAD = 25
 
 
 @contextlib.contextmanager
 def hidden(names: Sequence[str]) -> Iterator[None]:
-    """Have the library choose without some of the files that it ships with, in this process."""
+    """Let the library choose without some of the package's files, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         for name in set(_BUILT_IN) - set(names):
             shutil.copy(resource_folder("databases") / name, folder)
@@ -114,7 +112,7 @@ def hidden(names: Sequence[str]) -> Iterator[None]:
 def drawn(
     arithmetic: Arithmetic, machine: command.Machine, count: int, seed: int, *, batched: bool
 ) -> list[Case]:
-    """Unseen shapes that take neither long nor much memory, and on a CPU not too little time."""
+    """Draw unseen shapes within the limits of time and memory."""
     ceilings = typical_ceilings(traits_of(machine.device))
     rate = ceilings.arithmetic[arithmetic.precision.arithmetic]
 
@@ -133,26 +131,26 @@ def drawn(
     return list(itertools.islice(filter(fits, itertools.islice(unseen, _MOST_DRAWN)), count))
 
 
-#: What of this library takes part in a product, by name.
+#: The choices of this library for a product, by the contender's name.
 Choices = Mapping[str, tuple[Product, Choice]]
-#: Told a part of the work that is done, in products.
+#: Receives the finished part of a product.
 Progress = Callable[[float], None]
 
 
 @dataclass
 class Comparison:
-    """The library's choices on many products, beside the vendor's library."""
+    """Measures the library's choices for many products beside the vendor's library."""
 
     session: Session
     pool: CompilePool
-    best: int  # choices that are timed beside the one that is taken
+    best: int  # further choices that are timed
     vendor: Mapping[str, Factory]  # one, or none
-    seconds: float  # for a type, building of kernels included
+    seconds: float  # for a type, with building of kernels
     machine: command.Machine
-    keep: Callable[[dict[str, Any]], None]  # takes each row
+    keep: Callable[[dict[str, Any]], None]  # receives each row
 
     def run(self, cases: Sequence[Case], arithmetic: Arithmetic, progress: Progress) -> None:
-        """Measure products of a type until the time is over; `progress` is told their parts."""
+        """Measure products of a type until the time is over."""
         end = time.monotonic() + self.seconds
         begun: deque[tuple[Choices, list[KernelSource]]] = deque()
         remaining = iter(cases)
@@ -172,21 +170,22 @@ class Comparison:
                 self._measure(case, arithmetic, choices, progress)
 
     def _choices(self, case: Case, arithmetic: Arithmetic) -> Choices:
-        """The library's choice, others that compete with it, and that for true float32.
+        """Return the library's choice, the next ones, and the choice for true float32.
 
-        Empty, which is a failure, where the library has none.
+        If the library has no choice, that is a failure, and the result is empty.
         """
-        traits, known = traits_of(self.machine.device), load_database()
+        traits, databases = traits_of(self.machine.device), load_database()
         dtype, result = arithmetic.dtype, arithmetic.result_dtype
-        asked = case.product(dtype, arithmetic.precision.name, result_dtype=result)
+        requested = case.product(dtype, arithmetic.precision.name, result_dtype=result)
         try:
-            product, choice = choose_for(asked, traits, known)
-            found = {PLAN: (product, choice)}
-            others = alternatives(product.problem, traits, known, self.best + 1)[1:]
-            found |= {f"{PLAN} {rank}": (product, other) for rank, other in enumerate(others, 2)}
+            product, choice = choose_for(requested, traits, databases)
+            choices = {PLAN: (product, choice)}
+            ranked = alternatives(product.problem, traits, databases, self.best + 1)
+            for rank, alternative in enumerate(ranked[1:], 2):
+                choices[f"{PLAN} {rank}"] = product, alternative
             if arithmetic.precision.terms > 1:
-                found[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, known)
-            return found
+                choices[TRUE_FLOAT32] = choose_for(case.product(dtype), traits, databases)
+            return choices
         except PyclgemmError as error:
             self.session.failures.append(f"{case} {arithmetic}: {error!r}")
             self.session.say(self.session.failures[-1])
@@ -197,7 +196,7 @@ class Comparison:
         traits = traits_of(self.machine.device)
         found: list[KernelSource] = []
         for product, choice in choices.values():
-            with contextlib.suppress(PyclgemmError):  # the plan will say what is wrong
+            with contextlib.suppress(PyclgemmError):  # making the plan reports the error
                 found += kernel_sources(product, choice.config, traits)
         return found
 
@@ -206,20 +205,20 @@ class Comparison:
     ) -> None:
         session, factories = self.session, dict(self.vendor)
         for name, (product, choice) in choices.items():
-            # A plan chooses by itself, as a user's call does.
-            asked = {"config": choice.config, "precision": product.problem.precision}
-            options: dict[str, Any] = {} if name == PLAN else {"name": name, **asked}
-            factories[name] = functools.partial(plan_contender, **options)
+            factories[name] = functools.partial(
+                plan_contender, name=name, config=choice.config, precision=product.problem.precision
+            )
+        factories[PLAN] = plan_contender  # it chooses by itself, as a user's call does
         session.factories, session.own = factories, tuple(choices)
         before = len(session.records)
         session.run([case], arithmetic, progress)
         records = session.records[before:]
         if any(record.contender == PLAN for record in records):
-            self.keep(unseen_row(records, {name: one for name, (_, one) in choices.items()}))
+            self.keep(unseen_row(records, {name: choice for name, (_, choice) in choices.items()}))
 
 
 def parse_type(text: str) -> Arithmetic:
-    """Read an element type with a precision or without, such as float32:TF32_TF32_F32."""
+    """Read an element type with or without a precision, such as float32:TF32_TF32_F32."""
     dtype, _, precision = text.partition(":")
     if dtype not in DTYPES:
         raise click.BadParameter(f"{dtype!r} is none of {', '.join(DTYPES)}")
@@ -240,30 +239,30 @@ def parse_type(text: str) -> Arithmetic:
 @click.option(
     "--count", type=click.IntRange(1), default=100, show_default=True, help="Shapes of a type."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and matrices.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For shapes and matrices.")
 @click.option(
     "--best", type=click.IntRange(0), default=0, show_default=True,
-    help="Time as many more of the choices that are predicted to be the fastest.",
+    help="Also time as many of the next choices by predicted time.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(min=0.0, min_open=True), default=60.0, show_default=True,
-    help="For each type; building of kernels counts.",
+    help="For each type, with building of kernels.",
 )  # fmt: skip
 @click.option(
     "--seconds-per-case", type=click.FloatRange(min=0.0, min_open=True), default=0.2,
-    show_default=True, help="For the bursts of a shape, at least three of each contender.",
+    show_default=True, help="For the bursts of a shape; each contender has at least three.",
 )  # fmt: skip
 @click.option(
     "--hide", "hides", multiple=True, type=click.Choice(_BUILT_IN), metavar="FILE",
-    help="A file of databases/ that the library is to do without; may be given several times.",
+    help="A file of databases/ that is not used; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--csv", "table", type=click.Path(dir_okay=False, path_type=Path),
-    help="File of the figures. [default: in benchmarks/results]",
+    help="CSV file. [default: in benchmarks/results]",
 )  # fmt: skip
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path),
-    help="File of the picture. [default: beside the figures]",
+    help="File of the plot. [default: beside the CSV file]",
 )  # fmt: skip
 def main(
     device: str | None,
@@ -302,7 +301,7 @@ def main(
 
     def keep(row: dict[str, Any]) -> None:
         rows.append(row | facts)
-        write_whole(table, pd.DataFrame(rows).to_csv(index=False), RESULTS)
+        command.write(table, pd.DataFrame(rows).to_csv(index=False))
 
     bar = command.progress_bar(console)
     with hidden(hides), contextlib.closing(CompilePool(machine.device)) as pool, bar as progress:
@@ -311,7 +310,7 @@ def main(
         facts["standing"] = standing(load_database(), traits) or "estimates"
         command.print_facts(facts, console)
         comparison = Comparison(session, pool, best, vendor, seconds, machine, keep)
-        try:
+        with command.interruptible(console):
             for arithmetic in arithmetics:
                 task = progress.add_task(str(arithmetic), total=count)
                 try:
@@ -321,20 +320,14 @@ def main(
                 except UnsupportedError as error:
                     say(f"{arithmetic} is left out: {error}")
                 progress.stop_task(task)
-        except KeyboardInterrupt:
-            console.print("Interrupted: what was measured so far follows.", style="yellow")
-    if not rows:
-        raise click.ClickException("\n".join(["nothing was measured", *session.failures]))
+    command.check_measured(rows, session.failures)
     frame = pd.DataFrame(rows)
     print(unseen_summary(frame).to_string(float_format="{:.2f}".format, na_rep="-"))
     for line in worst_lines(frame):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     plot = plot or table.with_suffix(".png")
     plot_unseen(frame, plot)
-    for path in (table, plot):
-        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    if session.failures:
-        raise click.ClickException("\n".join(session.failures))
+    command.finish(console, [table, plot], session.failures)
 
 
 if __name__ == "__main__":

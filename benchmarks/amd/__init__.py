@@ -1,1 +1,1 @@
-"""What clang makes of kernels for AMD GPUs, which need not be here."""
+"""What clang makes of kernels for AMD GPUs; no GPU is needed."""

@@ -1,13 +1,12 @@
-"""Compile OpenCL C for AMD GPUs that are not here, and read what the compiler made of it.
+"""Compile OpenCL C for AMD GPUs, without a GPU, and read the compiler's remarks and listing.
 
-clang (19 or newer) compiles offline, with the ROCm device libraries for the work-item
-functions. An architecture that the installed libraries do not know yet gets its one missing
-file, a number, from here.
+clang (19 or newer) compiles offline with the ROCm device libraries, which define the work-item
+functions. If they do not know an architecture yet, one file is missing, which holds its number;
+`Compiler` adds it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -26,45 +25,39 @@ class CompilerError(Exception):
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop with the most matrix instructions, or multiply-adds; all its blocks counted once."""
+    """The instructions of one pass of a loop."""
 
     #: Instructions of matrix units: WMMA or MFMA.
     matrix: int
-    #: Multiply-adds of a lane; packed and dual-issue instructions hold two.
+    #: Multiply-adds of a lane; packed and dual-issue instructions have two.
     fmas: int
     #: Issue slots of the vector unit; a dual-issue pair takes one.
     valu: int
-    #: Reads of local memory by width in bits, such as "128" or "2x32".
+    #: Number of reads of local memory by width in bits, such as "128" or "2x32".
     lds_reads: dict[str, int]
-    #: Bytes that these reads bring a lane.
+    #: Bytes that a lane reads by them.
     lds_bytes: int
     #: Loads of a lane from global memory.
     global_loads: int
-    #: Those of `fmas` that are half of a dual-issue pair.
+    #: Multiply-adds in dual-issue pairs.
     dual_fmas: int = 0
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler reports of a kernel, and its main loop."""
+    """The compiler's report on a kernel, and the kernel's main loop."""
 
-    #: The compiler's remarks by name: "VGPRs", "ScratchSize", "Occupancy" (waves of a SIMD unit),
-    #: "LDS Size" (bytes of a work-group) and others.
+    #: Remarks by name: "VGPRs", "ScratchSize", "Occupancy" (waves of a SIMD unit), "LDS Size"
+    #: (bytes of a work-group) and others.
     resources: dict[str, int]
     loop: Loop
 
 
 class Compiler:
-    """clang for amdgcn, with device libraries that know every architecture asked for.
+    """clang for amdgcn, with device libraries for every requested architecture.
 
-    Parameters
-    ----------
-    clang : str
-        The program.
-    rocm_path : pathlib.Path
-        Folder that holds ``amdgcn/bitcode``; otherwise `CompilerError` is raised.
-    scratch : pathlib.Path
-        Empty folder for completed libraries.
+    `rocm_path` is the folder of ``amdgcn/bitcode``; `CompilerError` is raised if it has none.
+    `scratch` is an empty folder for the completed libraries.
     """
 
     def __init__(self, clang: str, rocm_path: Path, scratch: Path) -> None:
@@ -79,27 +72,15 @@ class Compiler:
             (self._bitcode / file.name).symlink_to(file.resolve())
 
     def version(self) -> str:
-        """The first line of the compiler's ``--version``."""
+        """Return the first line of the compiler's ``--version``."""
         return self._run([self.clang, "--version"], "").stdout.splitlines()[0]
 
     def compile(
         self, source: str, kernel: str, architecture: str, options: Sequence[str] = ()
     ) -> Compiled:
-        """Compile `source` and read what became of `kernel`.
+        """Compile OpenCL C for an architecture such as "gfx1030", and read the report on `kernel`.
 
-        Parameters
-        ----------
-        source, kernel : str
-            OpenCL C, and the name of a kernel in it.
-        architecture : str
-            Such as "gfx1030".
-        options : sequence of str
-            Such as "-mcumode".
-
-        Raises
-        ------
-        CompilerError
-            If the compiler refuses the source; its message is the compiler's.
+        `CompilerError` is raised with the compiler's message if it refuses the source.
         """
         self._complete(architecture)
         done = self._run(
@@ -113,7 +94,7 @@ class Compiler:
         return Compiled(resources_of(done.stderr, kernel), main_loop(loops_of(done.stdout, kernel)))
 
     def _complete(self, architecture: str) -> None:
-        """Add the number of an architecture that the libraries do not know."""
+        """Add the file of an architecture that the libraries do not know."""
         file = self._bitcode / f"oclc_isa_version_{architecture.removeprefix('gfx')}.bc"
         if file.exists():
             return
@@ -134,9 +115,9 @@ class Compiler:
         return done
 
 
-def find_clang(asked: str | None) -> str:
-    """The compiler: the one asked for, else clang-19 or newer on the path, else clang."""
-    names = [asked] if asked else [*(f"clang-{version}" for version in range(19, 30)), "clang"]
+def find_clang(clang: str | None) -> str:
+    """Return the requested compiler, or clang-19 or newer on the path, or clang."""
+    names = [clang] if clang else [*(f"clang-{version}" for version in range(19, 30)), "clang"]
     for name in names:
         if found := shutil.which(name):
             return found
@@ -145,11 +126,11 @@ def find_clang(asked: str | None) -> str:
     )
 
 
-def find_rocm_path(asked: str | None) -> Path:
-    """The folder of the device libraries: the one asked for, else one of the usual places."""
-    paths = [asked] if asked else _ROCM_PATHS
+def find_rocm_path(rocm_path: str | None) -> Path:
+    """Return the requested folder of the device libraries, or one of the usual places."""
+    paths = [rocm_path] if rocm_path else _ROCM_PATHS
     for path in paths:
-        if os.path.isdir(os.path.join(path, "amdgcn", "bitcode")):
+        if Path(path, "amdgcn", "bitcode").is_dir():
             return Path(path)
     raise CompilerError(
         f"none of {', '.join(paths)} holds amdgcn/bitcode, the ROCm device libraries"
@@ -157,29 +138,24 @@ def find_rocm_path(asked: str | None) -> Path:
 
 
 def isa_version(architecture: str) -> int:
-    """The number of an architecture in the device libraries.
+    """Return the number of an architecture in the device libraries.
 
     Examples
     --------
     >>> isa_version("gfx90a"), isa_version("gfx1100")
     (9010, 11000)
     """
-    found = re.fullmatch(r"gfx(\d{1,2})(\d)([0-9a-f])", architecture)
-    if not found:
+    digits = re.fullmatch(r"gfx(\d{1,2})(\d)([0-9a-f])", architecture)
+    if not digits:
         raise CompilerError(
             f"{architecture!r} is not of the form of an AMD architecture, such as gfx1030"
         )
-    return int(found[1]) * 1000 + int(found[2]) * 100 + int(found[3], 16)
-
-
-# --------------------------------------------------------------------------------------
-# What the compiler said
-# --------------------------------------------------------------------------------------
+    return int(digits[1]) * 1000 + int(digits[2]) * 100 + int(digits[3], 16)
 
 
 def resources_of(remarks: str, kernel: str) -> dict[str, int]:
-    """Read the remarks about a kernel, by name, without units."""
-    found: dict[str, int] = {}
+    """Read the numbers in the remarks about a kernel by name, without units."""
+    resources: dict[str, int] = {}
     current = None
     for line in remarks.splitlines():
         remark = re.search(r"remark:\s+(.+?)(?: \[.*?\])?: (\S+)", line)
@@ -188,16 +164,17 @@ def resources_of(remarks: str, kernel: str) -> dict[str, int]:
         if remark[1] == "Function Name":
             current = remark[2]
         elif current == kernel and remark[2].isdigit():
-            found[remark[1]] = int(remark[2])
-    if not found:
+            resources[remark[1]] = int(remark[2])
+    if not resources:
         raise CompilerError(f"the compiler says nothing of kernel {kernel!r}")
-    return found
+    return resources
 
 
 def loops_of(assembly: str, kernel: str) -> dict[str, list[str]]:
-    """The instructions of a kernel by the header of the innermost loop that they are in.
+    """Return the instructions of a kernel by the header of their innermost loop.
 
-    The compiler names the loop of a block in comments; the order of blocks does not tell.
+    The loop of a block is read from the compiler's comments, because the order of blocks does not
+    show it.
     """
     body = assembly.split(f"\n{kernel}:", 1)[1].split("\n.Lfunc_end", 1)[0]
     loops: dict[str, list[str]] = {}
@@ -221,9 +198,9 @@ _LDS_READ = re.compile(r"ds_(?:read|load)_?(2)?(?:st64|addr)?(?:_stride64)?_[a-z
 
 
 def main_loop(loops: Mapping[str, Sequence[str]]) -> Loop:
-    """Count the instructions of the loop that multiplies, without the loops inside it.
+    """Count the instructions of the loop with the most matrix instructions, then multiply-adds.
 
-    It is the one with the most matrix instructions, or else with the most multiply-adds.
+    All its blocks are counted once, without the loops inside it.
 
     Examples
     --------

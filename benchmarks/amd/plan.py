@@ -1,4 +1,4 @@
-"""The registers and local memory that a matrix configuration plans to take of an AMD device."""
+"""The registers and local memory that a matrix configuration is expected to take on AMD GPUs."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.mma.slab import matrix_slabs, packed_forms
 from pyclgemm.problem.problem import GemmProblem
 
-#: Registers of a lane for addresses, positions and what the compiler keeps besides.
+#: Registers of a lane for addresses, positions and the compiler's other values.
 _SPARE = 60
 
-#: Registers that an instruction can name: of RDNA's lanes 256 in all, of CDNA's as many again
-#: for sums.
+#: Registers of a lane, by lanes of a wave: 256 on RDNA, and another 256 for sums on CDNA.
 _MOST_REGISTERS = {32: 256, 64: 512}
 
-#: SIMD units of a compute unit; of RDNA's pairs of compute units, which OpenCL counts.
+#: SIMD units of what OpenCL counts as a compute unit: on RDNA that is a pair of compute units.
 _SIMDS = 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a work-group takes."""
+    """The resources of a work-group."""
 
-    #: 32-bit vector registers of a lane, AGPRs included: sums, the fragments of one step, the
-    #: vectors of a slab that a work-item is fetching, and some to spare.
+    #: 32-bit vector registers of a lane with AGPRs: sums, the fragments of one step, the vectors of
+    #: a slab that a work-item is loading, and `_SPARE`.
     registers: int
     #: Local memory of a work-group.
     local_bytes: int
-    #: Waves that a SIMD unit then holds.
+    #: Resulting waves of a SIMD unit.
     waves: int
 
 
 def plan_of(problem: GemmProblem, config: MatrixConfig, traits: DeviceTraits) -> Plan:
-    """Work out the plan of a valid configuration on an AMD device that has the unit.
+    """Compute the plan of a valid configuration on an AMD device with the matrix unit.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rows of the report on AMD's compiler: kernels compiled in one way, and their figures."""
+"""The rows of the report on AMD's compiler: compiled kernels and their figures."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose, kernel_sources
 
-#: The columns of a row by name; a row is what the CSV file has.
+#: The columns of a row of the CSV file, by name.
 Figures = dict[str, str | int | float]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How a wave runs: its size, and what shares local memory."""
+    """A wave size and the units that share local memory."""
 
     #: Lanes: 32 or 64.
     wave: int
-    #: "cu", or "wgp" where pairs of compute units share a work-group (RDNA's default).
+    #: "cu", or "wgp" if pairs of compute units share a work-group (RDNA's default).
     mode: str
-    #: The compiler's options for it.
+    #: The compiler's options for this variant.
     options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel, compiled in one way."""
+    """One kernel, compiled for one variant of an architecture."""
 
     architecture: str
     variant: Variant
@@ -50,13 +50,13 @@ class Row:
 
 
 def variants_of(architecture: str) -> list[Variant]:
-    """The wave sizes and modes that an architecture has, its compiler's default first.
+    """List the wave sizes and modes of an architecture, the compiler's default first.
 
     Examples
     --------
-    >>> [(one.wave, one.mode) for one in variants_of("gfx90a")]
+    >>> [(variant.wave, variant.mode) for variant in variants_of("gfx90a")]
     [(64, 'cu')]
-    >>> [(one.wave, one.mode) for one in variants_of("gfx1100")]
+    >>> [(variant.wave, variant.mode) for variant in variants_of("gfx1100")]
     [(32, 'wgp'), (32, 'cu'), (64, 'wgp'), (64, 'cu')]
     """
     if len(architecture) < len("gfx1010"):  # before RDNA
@@ -74,7 +74,7 @@ def variants_of(architecture: str) -> list[Variant]:
 
 
 def unit_precisions(traits: DeviceTraits) -> list[tuple[str, str]]:
-    """The element types and precisions for which a device has matrix units.
+    """List the element types and precisions for which a device has matrix units.
 
     Examples
     --------
@@ -97,39 +97,21 @@ def make_rows(
     parameters: Mapping[str, int],
     precision: str | None = None,
 ) -> list[Row]:
-    """Generate what each typical device would run, and compile it in all of its variants.
+    """Generate the kernel that each typical device would run, and compile it in all variants.
 
-    Parameters
-    ----------
-    compiler : Compiler
-        clang with its libraries.
-    architectures : iterable of str
-        Such as "gfx1030".
-    shapes : sequence of (m, n, k)
-        Of products of contiguous matrices.
-    dtype, precision : str or None
-        Element type and arithmetic. With neither, `path` "matrix" takes all that the device has
-        units for, and the others float32.
-    path : str or None
-        A kernel family, even where it would not be chosen.
-    parameters : mapping
-        Replace those of the configuration.
-
-    Raises
-    ------
-    CompilerError
-        If the compiler refuses a kernel.
-    PyclgemmError
-        If no configuration of the family is known, or the parameters do not go together.
+    `path` names a kernel family, which need not be the best one, and `parameters` replace those of
+    the configuration. With neither `dtype` nor `precision`, the path "matrix" takes all for which
+    the device has units, and the others float32. `CompilerError` is raised if the compiler refuses
+    a kernel, and `PyclgemmError` if no such configuration is known or it is invalid.
     """
     rows = []
     for architecture in architectures:
         traits = typical_traits(architecture)
-        asked = [(dtype or "float32", precision)]
+        arithmetics = [(dtype or "float32", precision)]
         if path == "matrix" and dtype is None and precision is None:
-            asked = list(unit_precisions(traits))
-        for shape, (element, algorithm) in itertools.product(shapes, asked):
-            product = GemmShape(*shape).product(element, algorithm)
+            arithmetics = list(unit_precisions(traits))
+        for shape, arithmetic in itertools.product(shapes, arithmetics):
+            product = GemmShape(*shape).product(*arithmetic)
             choice = choose(product.problem, traits, load_database(), path, parameters)
             unit = isinstance(choice.config, MatrixConfig)
             for variant in variants_of(architecture):
@@ -142,7 +124,7 @@ def make_rows(
 def compile_row(
     compiler: Compiler, architecture: str, variant: Variant, product: Product, config: Config
 ) -> Row:
-    """Compile the kernel of a valid configuration for an architecture, in one of its variants."""
+    """Compile the kernel of a valid configuration for a variant of an architecture."""
     traits, problem = typical_traits(architecture), product.problem
     gemm = kernel_sources(product, config, traits)[-1]
     plan = plan_of(problem, config, traits) if isinstance(config, MatrixConfig) else None
@@ -154,7 +136,7 @@ def compile_row(
 
 
 def figures_of(row: Row) -> Figures:
-    """The columns of a row, as the CSV file names them."""
+    """Return the columns of a row of the CSV file."""
     resources, loop = row.compiled.resources, row.compiled.loop
     reads = ", ".join(f"{count} of {width}" for width, count in loop.lds_reads.items())
     return {

@@ -1,6 +1,6 @@
-"""Call CLBlast's GEMM on pyopencl arrays, through its C interface and ctypes.
+"""Call CLBlast's GEMM on pyopencl arrays through its C interface and ctypes.
 
-The library need not be installed: `load` says clearly when it is not.
+`load` raises an error if the library is not installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 _ROW_MAJOR = 101
 _TRANSPOSE = {False: 111, True: 112}
 
-#: What the status codes that a GEMM call is likely to return mean.
+#: Meanings of the status codes that a GEMM call may return.
 _STATUS = {
     -4: "a temporary buffer could not be allocated",
     -5: "out of device resources",
@@ -43,7 +43,7 @@ _SONAMES = ("libclblast.so.1", "libclblast.so", "libclblast.dylib", "clblast.dll
 
 
 class CLBlastNotFoundError(RuntimeError):
-    """CLBlast's shared library is not there, or cannot be loaded."""
+    """CLBlast's shared library is missing or cannot be loaded."""
 
 
 class CLBlastError(RuntimeError):
@@ -56,20 +56,20 @@ class CLBlastError(RuntimeError):
 
 
 class _ComplexFloat(ctypes.Structure):
-    """Passed by value, in one register, as C passes cl_float2."""
+    """C's cl_float2, which is passed by value in one register."""
 
     _fields_ = [("re", ctypes.c_float), ("im", ctypes.c_float)]
 
 
 class _ComplexDouble(ctypes.Structure):
-    """Passed by value, in two registers, as C passes cl_double2."""
+    """C's cl_double2, which is passed by value in two registers."""
 
     _fields_ = [("re", ctypes.c_double), ("im", ctypes.c_double)]
 
 
 @dataclass(frozen=True)
 class _Routine:
-    """A GEMM of one precision: its name and how its scalars are passed."""
+    """A GEMM of one element type: its name, and type and conversion of its scalars."""
 
     name: str
     scalar: type[Any]
@@ -92,7 +92,7 @@ _ROUTINES = {
 
 
 def _argument_types(scalar: type[Any], *, batched: bool) -> list[type[Any]]:
-    """Types of layout, transposes, sizes, alpha, A, B, beta, C, batch, queue and event."""
+    """Return the types of layout, transposes, sizes, alpha, A, B, beta, C, batch, queue, event."""
     matrix = [ctypes.c_void_p, *[ctypes.c_size_t] * (3 if batched else 2)]
     return [
         *[ctypes.c_int] * 3,
@@ -105,7 +105,7 @@ def _argument_types(scalar: type[Any], *, batched: bool) -> list[type[Any]]:
 
 
 def _matrix_arguments(name: str, array: Any) -> tuple[Any, ...]:
-    """Buffer, offset and leading dimension of a row-major array; and elements between matrices."""
+    """Return buffer, offset, leading dimension and, for a batch, the distance of the matrices."""
     itemsize = array.dtype.itemsize
     if array.ndim not in (2, 3):
         raise ValueError(f"{name} has {array.ndim} dimensions; CLBlast's GEMM takes 2, or 3")
@@ -133,8 +133,8 @@ def _matrix_arguments(name: str, array: Any) -> tuple[Any, ...]:
 class CLBlast:
     """A loaded CLBlast library, made by `load`.
 
-    Links in its `path` are resolved where the system tells. Its `version` is the file name's
-    (the C interface has no call for it), or "unknown version".
+    `path` is the file, with links resolved if possible. `version` is read from the file name, since
+    the C interface has no call for it; else it is "unknown version".
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -160,22 +160,10 @@ class CLBlast:
     ) -> Callable[[], None]:
         """Convert the arguments of ``out = alpha op(a) op(b) + beta out`` once.
 
-        Parameters
-        ----------
-        queue : pyopencl.CommandQueue
-            The queue that the call will use.
-        a, b, out : pyopencl.array.Array
-            Row-major matrices of one dtype, with or without padding between rows. Where all three
-            have three dimensions, a batch of products.
-        trans_a, trans_b : bool
-            Whether the operand is stored transposed.
-        alpha, beta : complex
-            Real parts only are used for a real dtype.
-
-        Returns
-        -------
-        callable
-            Enqueues the product each time it is called; raises `CLBlastError`.
+        The matrices are pyopencl arrays of one dtype, row-major, with or without padding between
+        rows; with three dimensions they are a batch. Of alpha and beta only the real parts count
+        for a real dtype. The returned function enqueues the product on `queue` at each call, and
+        raises `CLBlastError`.
         """
         routine = _ROUTINES.get(str(out.dtype))
         if routine is None or not a.dtype == b.dtype == out.dtype:
@@ -186,8 +174,8 @@ class CLBlast:
         inner_a, rows = a.shape[-2:] if trans_a else a.shape[:-3:-1]
         columns, inner_b = b.shape[-2:] if trans_b else b.shape[:-3:-1]
         batch = out.shape[:-2]
-        together = a.shape[:-2] == b.shape[:-2] == batch
-        if inner_a != inner_b or out.shape[-2:] != (rows, columns) or not together:
+        same_batch = a.shape[:-2] == b.shape[:-2] == batch
+        if inner_a != inner_b or out.shape[-2:] != (rows, columns) or not same_batch:
             raise ValueError(
                 f"op(a) is {(rows, inner_a)}, op(b) is {(inner_b, columns)}, out is {out.shape}; "
                 "they do not fit"
@@ -216,15 +204,10 @@ class CLBlast:
 
         return call
 
-    def gemm(self, queue: Any, a: Any, b: Any, out: Any, **options: Any) -> None:
-        """Enqueue one product; parameters as for `prepare`."""
-        self.prepare(queue, a, b, out, **options)()
-
 
 def load(path: str | None = None) -> CLBlast:
-    """Load CLBlast's shared library from `path`, or from the system's usual places."""
-    # The loader's own search comes first: unlike find_library it honours LD_LIBRARY_PATH
-    # without a compiler installed.
+    """Load CLBlast's shared library from `path`, or from the usual places of the system."""
+    # The loader searches first: unlike find_library it respects LD_LIBRARY_PATH without a compiler.
     names = [path] if path else [*_SONAMES, ctypes.util.find_library("clblast") or ""]
     causes = []
     for name in filter(None, names):
@@ -241,7 +224,7 @@ def load(path: str | None = None) -> CLBlast:
 
 
 def _loaded_path(library: ctypes.CDLL) -> str:
-    """The file behind a loaded library; Linux alone tells more than the name asked for."""
+    """Return the file of a loaded library; only Linux tells more than the requested name."""
     name = library._name
     maps = Path("/proc/self/maps")
     if not os.path.isabs(name) and maps.exists():

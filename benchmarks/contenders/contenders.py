@@ -1,7 +1,6 @@
-"""The ways to compute a product that run on OpenCL arrays, and NumPy.
+"""Contenders on OpenCL arrays, and NumPy; cuBLAS is in `benchmarks.contenders.cublas`.
 
-All OpenCL contenders of a case read and write the same buffers. cuBLAS is in
-`benchmarks.contenders.cublas`.
+All OpenCL contenders of a case read and write the same buffers.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.bench import OPENBLAS_UNREST, Calls
 from pyclgemm.measure.filled_queue import Contender
 from pyclgemm.problem.precision import Precision, resolve_precision
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import choose
 
-#: Names as they stand in tables, in the order of its columns.
+#: Names in tables, in the order of the columns.
 PLAN = "pyclgemm"
 GEMM = "pyclgemm.gemm"
 PACKED = "pyclgemm.packed"
@@ -42,27 +40,21 @@ NAMES = (
     PLAN, GEMM, PACKED, LAYER, QUEUED, MMA, CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM, CUBLAS_LAYER,
 )  # fmt: skip
 
-#: Kernels of one call at most: two that pack, one that multiplies; CLBlast pads c as well,
-#: and copies it out.
+#: Kernels of one call at most: two that pack, one that multiplies; CLBlast also pads c and copies
+#: it back.
 _OWN_LAUNCHES, _CLBLAST_LAUNCHES = 3, 5
 
 
 class CheckedContender(Contender):
-    """A contender whose result can be checked.
+    """A contender whose result can be checked."""
 
-    Attributes
-    ----------
-    precision : Precision
-        The arithmetic, which is not always the one that was asked for.
-    bias : ndarray or None
-        Set where its result is ``relu(A B + bias)`` instead of ``A B``.
-    """
-
+    #: Its arithmetic, which may differ from the requested one.
     precision: Precision
+    #: If set, the result is ``relu(A B + bias)`` instead of ``A B``.
     bias: NDArray[Any] | None = None
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN; the next call is for it."""
+        """Fill the result of the first set with NaN, and let the next call compute it."""
         raise NotImplementedError
 
     def result(self) -> NDArray[Any]:
@@ -75,10 +67,10 @@ Factory = Callable[[Operands], CheckedContender]
 
 
 class DeviceContender(Calls, CheckedContender):
-    """Calls on one OpenCL queue, in a cycle over the sets of operands.
+    """Calls on one OpenCL queue, one for each set of operands, in turn.
 
-    Each of `calls` enqueues the product of its set; where `held`, short ones are timed behind the
-    blocker of `operands`. `precision` replaces the one that was asked for.
+    With `held`, short products are timed behind the blocker of `operands`. `precision` replaces the
+    requested one.
     """
 
     def __init__(
@@ -97,22 +89,21 @@ class DeviceContender(Calls, CheckedContender):
         self.precision = precision or operands.arithmetic.precision
         self.bias = bias
         self._operands = operands
-        # On a CPU NumPy is the contender, each of whose calls ends with the result in hand.
-        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
-        self.waits_for_each = on_cpu and blocker is None
+        # As NumPy does, with which a CPU device is compared.
+        self.waits_for_each = operands.on_cpu and blocker is None
 
     def enqueue(self, calls: int) -> None:
-        """Enqueue products; on a CPU device, wait for each before the next."""
+        """Enqueue products; on a CPU device wait for each before the next."""
         if not self.waits_for_each:
             super().enqueue(calls)
             return
         for _ in range(calls):
             super().enqueue(1)
-            # Not finish(), in which Intel's runtime puts the caller to work, too.
+            # Not finish(): in it Intel's runtime lets the calling thread compute, too.
             cl.enqueue_marker(self._operands.queue).wait()
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN; the next call is for it."""
+        """Fill the result of the first set with NaN, and let the next call compute it."""
         self._operands.poison()
         self.restart()
 
@@ -122,7 +113,7 @@ class DeviceContender(Calls, CheckedContender):
 
 
 def _scaling(operands: Operands, out: Any) -> dict[str, Any]:
-    """Arguments of this library's functions for ``alpha A B + beta C``, in place."""
+    """Return the arguments of this library's functions for ``alpha A B + beta C`` in place."""
     case = operands.case
     return {"alpha": case.alpha, **({"c": out, "beta": case.beta} if case.beta else {})}
 
@@ -133,9 +124,9 @@ def plan_contender(
     config: Config | None = None,
     precision: Precision | None = None,
 ) -> DeviceContender:
-    """Call a plan that was made before, without events, as a CUDA graph launches cuBLAS.
+    """Call a prepared plan without events.
 
-    `config` and `precision` replace those that the library or `operands` would give.
+    `config` replaces the library's choice, and `precision` that of `operands`.
     """
     case = operands.case
     a, b, out = operands.sets[0]
@@ -154,9 +145,8 @@ def plan_contender(
 def mma_contender(operands: Operands) -> DeviceContender:
     """Call a plan of the matrix family (mma.sync), even where other kernels are faster."""
     _refuse_batch(MMA, operands)
-    case, arithmetic = operands.case, operands.arithmetic
-    layout: Any = "".join("T" if trans else "N" for trans in (case.trans_a, case.trans_b))
-    problem = GemmShape(case.m, case.n, case.k, layout).problem(
+    arithmetic = operands.arithmetic
+    problem = operands.case.problem(
         arithmetic.dtype, arithmetic.precision.name, result_dtype=arithmetic.result_dtype
     )
     traits = traits_of(operands.queue.device)
@@ -165,14 +155,14 @@ def mma_contender(operands: Operands) -> DeviceContender:
 
 
 def queued_contender(operands: Operands) -> DeviceContender:
-    """Call a plan on a CPU without waiting for each product, as layers follow one another."""
+    """Call a plan on a CPU without waiting for each product, as in a network of layers."""
     contender = plan_contender(operands, QUEUED)
     contender.waits_for_each = False
     return contender
 
 
 def gemm_contender(operands: Operands) -> DeviceContender:
-    """Call ``pyclgemm.gemm`` with the result's array given, the host's time included."""
+    """Call ``pyclgemm.gemm`` with `out`; the time includes the host's."""
     case = operands.case
     function = pyclgemm.gemm if case.batch is None else pyclgemm.gemm_batched
     calls = [
@@ -186,7 +176,7 @@ def gemm_contender(operands: Operands) -> DeviceContender:
 
 
 def packed_contender(operands: Operands) -> DeviceContender:
-    """Call a plan with the second operand packed before, for each set its own."""
+    """Call a plan whose second operand was packed before, separately for each set."""
     _refuse_batch(PACKED, operands)
     case, queue, precision = operands.case, operands.queue, operands.arithmetic.precision.name
     packed = [
@@ -194,9 +184,7 @@ def packed_contender(operands: Operands) -> DeviceContender:
         for _, b, _ in operands.sets
     ]
     a, _, out = operands.sets[0]
-    plan = pyclgemm.plan(
-        queue, a, packed[0], out=out, trans_a=case.trans_a, precision=precision
-    )  # fmt: skip
+    plan = pyclgemm.plan(queue, a, packed[0], out=out, trans_a=case.trans_a, precision=precision)
     calls = [
         functools.partial(plan, a, weight, out=out, add_event=False)
         for (a, _, out), weight in zip(operands.sets, packed, strict=True)
@@ -205,7 +193,7 @@ def packed_contender(operands: Operands) -> DeviceContender:
 
 
 def layer_contender(operands: Operands) -> DeviceContender:
-    """Call the plan of a `DenseLayer` with bias and ReLU, for each set with its own weight."""
+    """Call the plan of a `DenseLayer` with bias and ReLU; each set has its own weight."""
     _refuse_batch(LAYER, operands)
     case = operands.case
 
@@ -218,7 +206,7 @@ def layer_contender(operands: Operands) -> DeviceContender:
         ready = layer.plan(x, out=out)
         return functools.partial(ready, x, layer.weight, out=out, add_event=False)
 
-    calls = [call(*one) for one in operands.sets]
+    calls = [call(*arrays) for arrays in operands.sets]
     return DeviceContender(LAYER, operands, calls, bias=operands.bias)
 
 
@@ -228,7 +216,7 @@ def _refuse_batch(name: str, operands: Operands) -> None:
 
 
 def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
-    """Call CLBlast through ctypes, the arguments converted before; it knows types alone."""
+    """Call CLBlast through ctypes with arguments that were converted before."""
     case = operands.case
     calls = [
         library.prepare(
@@ -245,10 +233,10 @@ def clblast_contender(library: CLBlast, operands: Operands) -> DeviceContender:
 
 
 class NumpyContender(Calls, CheckedContender):
-    """``numpy.matmul`` into an array of its own, with the BLAS that NumPy came with.
+    """``numpy.matmul`` into an array of its own, with NumPy's BLAS.
 
-    It has no alpha and beta: the product alone is timed, and `result` adds what is missing. On a
-    CPU each set has matrices of its own, as it has on the device.
+    It has no alpha and beta: only the product is timed, and `result` applies both. On a CPU each
+    set has matrices of its own, as on the device.
     """
 
     def __init__(self, operands: Operands) -> None:
@@ -257,13 +245,12 @@ class NumpyContender(Calls, CheckedContender):
             raise ValueError(f"NumPy multiplies {dtype} without a BLAS")
         self.precision = operands.arithmetic.plain
         self._operands = operands
-        # Written to, because memory that nobody has written to costs the first call dear.
+        # `padded` writes to them, because the first access to new memory takes long.
         blank = np.zeros((*case.stack, case.m, case.n), operands.arithmetic.result_dtype)
         matrices = [*operands.host, blank]
-        on_cpu = bool(operands.queue.device.type & cl.device_type.CPU)
         copies = [
             [padded(matrix, case.padding)[..., : matrix.shape[-1]] for matrix in matrices]
-            for _ in range(len(operands.sets) if on_cpu else 1)
+            for _ in range(len(operands.sets) if operands.on_cpu else 1)
         ]
         self.products = [
             (turned(a, case.trans_a), turned(b, case.trans_b), out) for a, b, out in copies
@@ -272,12 +259,12 @@ class NumpyContender(Calls, CheckedContender):
         super().__init__(NUMPY, calls, unrest=OPENBLAS_UNREST)
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN; the next call is for it."""
+        """Fill the result of the first set with NaN, and let the next call compute it."""
         self.products[0][2].fill(np.nan)
         self.restart()
 
     def result(self) -> NDArray[Any]:
-        """Give the result of the first set."""
+        """Return the result of the first set, scaled."""
         product, case = self.products[0][2], self._operands.case
         if not case.is_scaled:
             return product

@@ -1,4 +1,4 @@
-"""cuBLAS, through torch, on the NVIDIA GPU that OpenCL uses too: in a CUDA graph, and without."""
+"""cuBLAS through torch on the NVIDIA GPU that OpenCL uses, with and without a CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import pyopencl as cl
 from benchmarks.contenders.contenders import CUBLAS, CUBLAS_LAYER, CUBLAS_STREAM
 from benchmarks.contenders.torch_products import TorchProducts
 from benchmarks.products.operands import Operands
+from pyclgemm.measure.filled_queue import Contender
 
-#: A CUDA graph holds calls for about this many seconds, so that replaying it costs nothing.
+#: Length of a CUDA graph in seconds, so long that the time of its launch does not matter, and the
+#: largest number of calls in it.
 _GRAPH_SECONDS = 0.002
 _LONGEST_GRAPH = 256
 
-#: Kernels of one call at most: one that multiplies, one that adds up slices of k.
+#: Kernels of one call at most: one that multiplies, one that adds slices of k.
 _STREAM_LAUNCHES = 2
 
-#: Cycles of the stream's blocker from which its clock is read: some 10 ms.
+#: The clock rate is measured by a launch of as many cycles, about 10 ms.
 _MEASURED_CYCLES = 20_000_000
 
 
@@ -30,19 +32,9 @@ class CublasUnavailableError(RuntimeError):
 
 
 def find_torch_device(device: cl.Device) -> tuple[Any, int]:
-    """Find the CUDA device that is the same GPU as an OpenCL device.
+    """Find the CUDA device that is the same GPU as an OpenCL device: torch, and its number.
 
-    Returns
-    -------
-    torch : module
-        As imported.
-    index : int
-        Its number among CUDA devices.
-
-    Raises
-    ------
-    CublasUnavailableError
-        If there is none.
+    `CublasUnavailableError` is raised if there is none.
     """
     if not is_nvidia_gpu(device):
         raise CublasUnavailableError("the device is no NVIDIA GPU")
@@ -65,55 +57,60 @@ def find_torch_device(device: cl.Device) -> tuple[Any, int]:
 
 
 def is_nvidia_gpu(device: cl.Device) -> bool:
-    """Whether cuBLAS could run on it."""
+    """Say whether cuBLAS could run on the device."""
     return bool(device.type & cl.device_type.GPU) and "nvidia" in device.vendor.lower()
 
 
 def _pci_bus(device: Any) -> int | None:
-    """The bus of an OpenCL device or of torch's properties; None where it is not told."""
+    """Return the bus of an OpenCL device or of torch's properties; None if unknown."""
     for name in ("pci_bus_id_nv", "pci_bus_id"):
         with contextlib.suppress(AttributeError, cl.Error):
             return int(getattr(device, name))
     return None
 
 
-def describe_cublas(torch: Any) -> str:
-    """Versions, for the header of a table."""
-    return (
-        f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision (for float32 "
-        "split into parts: true float32)"
-    )
+class GraphContender(Contender):
+    """Calls in a CUDA graph, because an eager call costs the host about 10 us.
 
-
-def capture(torch: Any, run: Callable[[], None]) -> Any:
-    """Capture what `run` launches in a CUDA graph; it has run before."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # libraries set themselves up for a stream outside the capture
-        run()
-        torch.cuda.synchronize()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
-
-
-class CublasContender(TorchProducts):
-    """Products captured in a CUDA graph, of which a replay launches many.
-
-    An eager call costs the host about 10 us, more than a small product takes.
+    A small product takes less than that. Subclasses set `_torch` and `_index`, the CUDA device.
     """
+
+    def capture(self, run: Callable[[], None], calls: int) -> None:
+        """Capture the launches of `run`, which are those of `calls` calls."""
+        torch = self._torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # libraries prepare a stream outside of a capture
+            run()
+            torch.cuda.synchronize()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.step = self._captured = calls
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            run()
+
+    def enqueue(self, calls: int) -> None:
+        """Replay the graph until at least `calls` calls are started."""
+        for _ in range(-(-calls // self._captured)):
+            self._graph.replay()
+
+    def finish(self) -> None:
+        """Wait for the GPU."""
+        self._torch.cuda.synchronize(self._index)
+
+
+class CublasContender(GraphContender, TorchProducts):
+    """Products in a CUDA graph."""
 
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
         super().__init__(torch, index, operands, layer=layer)
         self.name = CUBLAS_LAYER if layer else CUBLAS
         with torch.cuda.device(index):
-            self.step = self._calls_of_a_graph()
-            self._graph = capture(torch, lambda: self._run(self.step))
+            calls = self._calls_of_a_graph()
+            self.capture(lambda: self._run(calls), calls)
 
     def _calls_of_a_graph(self) -> int:
-        """A multiple of the number of sets, by the time that a call takes."""
+        """Choose a multiple of the number of sets by the time of a call."""
         torch, sets = self._torch, len(self._products)
         self._run(sets + 2)
         torch.cuda.synchronize()
@@ -124,17 +121,12 @@ class CublasContender(TorchProducts):
         passes = int(_GRAPH_SECONDS / max(seconds, 1e-9))
         return sets * max(1, min(passes, _LONGEST_GRAPH // sets))
 
-    def enqueue(self, calls: int) -> None:
-        """Replay the graph until at least `calls` products are started."""
-        for _ in range(-(-calls // self.step)):
-            self._graph.replay()
-
 
 class CublasStreamContender(TorchProducts):
-    """Products launched one by one into a stream, as an OpenCL queue launches its kernels.
+    """Products launched one by one into a stream, as OpenCL launches its kernels.
 
-    A graph's kernels follow one another sooner than those of a stream, by about a microsecond
-    on an H200. Beside `CublasContender` this shows the driver's part of the time.
+    Kernels of a graph follow one another sooner than those of a stream, by about a microsecond on
+    an H200. The difference to `CublasContender` is the driver's part of the time.
     """
 
     name = CUBLAS_STREAM
@@ -153,7 +145,7 @@ class CublasStreamContender(TorchProducts):
 class StreamBlocker:
     """Hold torch's stream, as `pyclgemm.measure.filled_queue.QueueBlocker` holds an OpenCL queue.
 
-    The stream is used to find out how fast its clock is.
+    The clock rate is measured on the stream first.
     """
 
     def __init__(self, torch: Any, index: int) -> None:
@@ -169,7 +161,7 @@ class StreamBlocker:
         return time.perf_counter() - start
 
     def hold(self, seconds: float) -> Callable[[], bool]:
-        """Hold the stream for about `seconds`; the result says whether it is still held."""
+        """Hold the stream for about `seconds`; return a function that says if it still does."""
         with self._torch.cuda.device(self._index):
             self._torch.cuda._sleep(max(1, round(seconds * self._cycles_per_second)))
             end = self._torch.cuda.Event()

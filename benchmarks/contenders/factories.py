@@ -1,4 +1,4 @@
-"""Which contenders a machine has, and what the clock of each includes."""
+"""The contenders that a machine has, and what the clock of each includes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.contenders import clblast, contenders, cublas
 from benchmarks.contenders.contenders import Factory
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT
 
-#: Timed behind a blocker where short: what their calls cost the host is not the question.
+#: Contenders whose short products are timed behind a blocker, without the host's time.
 _BEHIND_BLOCKER = (
     contenders.PLAN, contenders.PACKED, contenders.LAYER, contenders.MMA, contenders.CLBLAST,
     contenders.CUBLAS_STREAM,
 )  # fmt: skip
-#: Asked for by name: they show why another contender is as fast as it is.
+#: Contenders that take part only if they are named: they explain the speed of others.
 _BY_NAME = (contenders.QUEUED, contenders.MMA, contenders.CUBLAS_STREAM)
 _IN_GRAPHS = (contenders.CUBLAS, contenders.CUBLAS_LAYER)
 _OF_CUBLAS = (*_IN_GRAPHS, contenders.CUBLAS_STREAM)
@@ -29,9 +29,9 @@ def make_factories(
     facts: dict[str, str],
     say: Callable[[str], None],
 ) -> dict[str, Factory]:
-    """Find out which of the contenders named this machine has: makers of them, by name.
+    """Return the makers of those named contenders that this machine has.
 
-    Versions of the libraries that are found are added to `facts`; `say` is told what is missing.
+    The versions of libraries are added to `facts`, and `say` is told what is missing.
     """
     factories: dict[str, Factory] = {
         contenders.PLAN: contenders.plan_contender,
@@ -49,44 +49,39 @@ def make_factories(
     if contenders.CLBLAST in names:
         try:
             library = clblast.load(clblast_path)
-        except clblast.CLBlastNotFoundError as error:
-            say(str(error))
-        else:
             facts["clblast"] = str(library)
             factories[contenders.CLBLAST] = functools.partial(contenders.clblast_contender, library)
+        except clblast.CLBlastNotFoundError as error:
+            say(str(error))
     if set(_OF_CUBLAS) & set(names) and cublas.is_nvidia_gpu(device):
         try:
             torch, index = cublas.find_torch_device(device)
-        except cublas.CublasUnavailableError as error:
-            say(f"cuBLAS is left out: {error}.")
-        else:
-            facts["torch"] = cublas.describe_cublas(torch)
-            factories[contenders.CUBLAS] = functools.partial(cublas.CublasContender, torch, index)
-            factories[contenders.CUBLAS_LAYER] = functools.partial(
-                cublas.CublasContender, torch, index, layer=True
+            facts["torch"] = (
+                f"torch {torch.__version__}, CUDA {torch.version.cuda}, in the same precision "
+                "(true float32 for float32 split into terms)"
             )
+            graph = functools.partial(cublas.CublasContender, torch, index)
+            factories[contenders.CUBLAS] = graph
+            factories[contenders.CUBLAS_LAYER] = functools.partial(graph, layer=True)
             factories[contenders.CUBLAS_STREAM] = functools.partial(
                 cublas.CublasStreamContender, torch, index
             )
+        except cublas.CublasUnavailableError as error:
+            say(f"cuBLAS is left out: {error}.")
     return {
         name: factories[name] for name in contenders.NAMES if name in factories and name in names
     }
 
 
 def default_names(device: cl.Device) -> list[str]:
-    """All that the device can be compared with; NumPy only where it runs on the same processor.
-
-    `_BY_NAME` take part only where they are asked for.
-    """
+    """List all contenders for a device except `_BY_NAME`; NumPy only on CPUs."""
     on_cpu = bool(device.type & cl.device_type.CPU)
-    left_out = set(_BY_NAME)
-    if not on_cpu:
-        left_out.add(contenders.NUMPY)
+    left_out = _BY_NAME if on_cpu else (*_BY_NAME, contenders.NUMPY)
     return [name for name in contenders.NAMES if name not in left_out]
 
 
 def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) -> str:
-    """Say what the clock of each contender includes, for the header of a report.
+    """Describe what the clock of each contender includes, for the header of a report.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""How torch is told to multiply in a precision, so that cuBLAS is compared in the same one."""
+"""How torch multiplies in a precision, so that cuBLAS is compared in the same one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
-from pyclgemm.problem.precision import Precision, is_complex, resolve_precision
+from pyclgemm.problem.precision import Precision, is_complex
 
-#: NumPy's types that torch does not take from it, and those of as many bytes that it does.
+#: NumPy types that torch does not accept, and types of the same size that it accepts.
 _BITS = {"bfloat16": "int16"}
 
-#: Sizes must be multiples of it, and m larger than `_INT8_ROWS`, for torch._int_mm.
+#: torch._int_mm needs n and k that are multiples of `_INT8_STEP`, and m above `_INT8_ROWS`.
 _INT8_STEP, _INT8_ROWS = 8, 16
 
 
@@ -24,18 +23,16 @@ _INT8_STEP, _INT8_ROWS = 8, 16
 class TorchArithmetic:
     """How torch computes an arithmetic."""
 
-    #: The precision of cuBLAS: of float32 split into terms, which it lacks, its true float32.
+    #: The precision of cuBLAS; true float32 in place of split terms, which it lacks.
     precision: Precision
-    #: Of `torch.backends.cuda.matmul`.
+    #: Settings of `torch.backends.cuda.matmul`.
     flags: dict[str, bool]
-    #: ``multiply(torch, a, b, out)``.
-    multiply: Callable[[Any, Any, Any, Any], object]
-    #: Whether B must be stored transposed.
-    b_in_columns: bool = False
+    #: Name of torch's function.
+    function: str
 
 
 def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
-    """Find how torch computes an arithmetic, or comes nearest to it.
+    """Describe how torch computes an arithmetic, or the nearest one that it has.
 
     Examples
     --------
@@ -50,17 +47,14 @@ def torch_arithmetic(arithmetic: Arithmetic) -> TorchArithmetic:
         "allow_bf16_reduced_precision_reduction": False,
         "allow_fp16_accumulation": precision.name == "F16_F16_F16",
     }
-    if dtype == "int8":
-        return TorchArithmetic(precision, flags, _int8, b_in_columns=True)
     if dtype == "float32" and precision.name != "TF32_TF32_F32":
-        precision = resolve_precision(None, dtype)
-    if arithmetic.result_dtype != dtype:
-        return TorchArithmetic(precision, flags, _to_float32)
-    return TorchArithmetic(precision, flags, _plain)
+        precision = arithmetic.plain
+    function = "matmul" if arithmetic.result_dtype == dtype else "mm"
+    return TorchArithmetic(precision, flags, "_int_mm" if dtype == "int8" else function)
 
 
 def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
-    """Raise ValueError if torch has no such product, with bias and ReLU if it is for a layer."""
+    """Raise ValueError if torch has no such product, with bias and ReLU for a layer."""
     plain = arithmetic.dtype == arithmetic.result_dtype
     if case.batch is not None and (layer or not plain):
         raise ValueError(f"torch has no batch of {arithmetic}{' with bias and ReLU' * layer}")
@@ -76,7 +70,7 @@ def check_supported(case: Case, arithmetic: Arithmetic, *, layer: bool) -> None:
 
 
 def set_flags(torch: Any, wanted: TorchArithmetic) -> None:
-    """Tell torch how to multiply from now on; ValueError if it lacks a flag that has to be on."""
+    """Set torch's flags; raise ValueError if it lacks a flag that must be on."""
     settings = torch.backends.cuda.matmul
     for name, value in wanted.flags.items():
         if hasattr(settings, name):
@@ -94,20 +88,8 @@ def to_torch(torch: Any, matrix: NDArray[Any], device: str) -> Any:
 
 
 def from_torch(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
-    """Copy a tensor of a CUDA device to the host, as a NumPy matrix of type `dtype`."""
+    """Copy a tensor from a CUDA device to a NumPy matrix of type `dtype`."""
     if dtype not in _BITS:
         return np.asarray(tensor.cpu().numpy())
     bits = tensor.contiguous().view(getattr(torch, _BITS[dtype])).cpu().numpy()
     return np.asarray(bits).view(dtype)
-
-
-def _plain(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch.matmul(a, b, out=out)
-
-
-def _to_float32(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch.mm(a, b, out_dtype=torch.float32, out=out)
-
-
-def _int8(torch: Any, a: Any, b: Any, out: Any) -> object:
-    return torch._int_mm(a, b, out=out)

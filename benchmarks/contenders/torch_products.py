@@ -1,7 +1,8 @@
-"""Products by torch on copies of a case's matrices, with the same numbers."""
+"""Products by torch on copies of a case's matrices."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,28 +20,30 @@ from benchmarks.products.operands import Operands, padded
 
 
 class TorchProducts(CheckedContender):
-    """A case's product on each of its sets in turn, by cuBLAS; subclasses say how it is launched.
+    """The product of each set in turn by cuBLAS; subclasses define how it is launched.
 
-    With `layer`, a bias and ReLU are applied too, by cuBLASLt's epilogue. B of int8, which torch
-    wants in columns, is stored so before. ValueError is raised if torch has no such product.
+    With `layer`, cuBLASLt's epilogue applies a bias and ReLU. B of int8 is stored by columns, as
+    torch needs it. ValueError is raised if torch has no such product.
     """
 
     def __init__(self, torch: Any, index: int, operands: Operands, *, layer: bool = False) -> None:
         self._torch, self._index = torch, index
         self._case, arithmetic = operands.case, operands.arithmetic
         check_supported(self._case, arithmetic, layer=layer)
-        self._how = torch_arithmetic(arithmetic)
+        how = torch_arithmetic(arithmetic)
+        options = {"out_dtype": torch.float32} if how.function == "mm" else {}
+        self._multiply = functools.partial(getattr(torch, how.function), **options)
         self._result_dtype = arithmetic.result_dtype
         self._addend = operands.addend
         self._device = f"cuda:{index}"
-        self.precision = self._how.precision
+        self.precision = how.precision
         self.bias = operands.bias if layer else None
         self._bias = to_torch(torch, operands.bias, self._device) if layer else None
         self._products = self._make_products(operands)
-        set_flags(torch, self._how)
+        set_flags(torch, how)
 
     def _make_products(self, operands: Operands) -> list[tuple[Any, Any, Any]]:
-        """The matrices of each set, with the padding between rows that OpenCL's have."""
+        """Copy the matrices of each set, with the padding between rows of the OpenCL arrays."""
         case = operands.case
         out = np.zeros((*case.stack, case.m, case.n), self._result_dtype)
         matrices = (*operands.host, out if self._addend is None else self._addend[:, : case.n])
@@ -54,7 +57,7 @@ class TorchProducts(CheckedContender):
                 for base, matrix in zip(bases, matrices, strict=True)
             )
             b = b.mT if case.trans_b else b
-            if self._how.b_in_columns:
+            if operands.arithmetic.dtype == "int8":  # which torch takes only in columns
                 b = b.T.contiguous().T
             products.append((a.mT if case.trans_a else a, b, out))
         return products
@@ -66,7 +69,7 @@ class TorchProducts(CheckedContender):
                 factors = {"alpha": self._case.alpha, "beta": self._case.beta}
                 self._torch.addmm(out, a, b, **factors, out=out)
             elif self._bias is None:
-                self._how.multiply(self._torch, a, b, out)
+                self._multiply(a, b, out=out)
             else:
                 self._torch._addmm_activation(self._bias, a, b, out=out)
 
@@ -75,10 +78,7 @@ class TorchProducts(CheckedContender):
         self._torch.cuda.synchronize(self._index)
 
     def poison(self) -> None:
-        """Fill the result of the first set with NaN, or of integers with -1.
-
-        A result that is added to gets the numbers again that it had at first.
-        """
+        """Fill the result of the first set with NaN or -1; with beta, with the first C again."""
         out = self._products[0][2]
         if self._addend is not None:
             addend = to_torch(self._torch, self._addend, self._device)
@@ -89,7 +89,7 @@ class TorchProducts(CheckedContender):
     def result(self) -> NDArray[Any]:
         """Copy the result of the first set to the host.
 
-        Where a graph adds to the result several times, that of a single call outside it.
+        If a graph adds to the result several times, a single call outside it computes the result.
         """
         if self._case.beta and self.step > 1:
             self.poison()

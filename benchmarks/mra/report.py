@@ -14,14 +14,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from benchmarks.mra.cases import Size
-from benchmarks.reports.output import RESULTS
+from benchmarks.reports.plots import MARKERS, PALETTE, save_titled
 from benchmarks.reports.report import file_stem
-from pyclgemm.analysis.report import save_figure
-from pyclgemm.host.files import write_whole
-
-#: Colours safe for colour-blind eyes.
-_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#E69F00", "#7F7F7F", "#000000")
-_MARKERS = "osD^*vxP"
+from benchmarks.session import command
 
 
 @dataclass(frozen=True)
@@ -30,31 +25,30 @@ class Repetition:
 
     #: "L1" to "L6", or the rival's function.
     name: str
-    #: What ran: a level may be another one where the device lacks what it needs.
+    #: The technique that ran: that of another level if the device cannot run this one.
     technique: str
     size: Size
-    #: Of the repetition.
     number: int
-    #: Of a transform of all tensors: the repetition's time over its tasks.
+    #: Mean time of a transform of all tensors.
     seconds: float
 
     @property
     def gflops(self) -> float:
-        """Useful operations a second, in 1e9."""
+        """Speed in useful operations."""
         return self.size.flops / self.seconds / 1e9
 
     @property
     def computed_gflops(self) -> float:
-        """Operations that were computed a second, in 1e9."""
+        """Speed in operations that the level computes."""
         return self.size.computed(self.name) / self.seconds / 1e9
 
     def line(self, bandwidth: float) -> str:
-        """The repetition in one line.
+        """Describe the repetition in one line.
 
         Examples
         --------
-        >>> one = Repetition("L6", "kronecker", Size(2048, 10, "float64"), 0, 1e-3)
-        >>> one.line(2.5e12)
+        >>> repetition = Repetition("L6", "kronecker", Size(2048, 10, "float64"), 0, 1e-3)
+        >>> repetition.line(2.5e12)
         'L6 nfuncs=2048 K=10 time=1000.0 us useful=122.9 GFLOPS actual=4096.0 GFLOPS memory=1.3 %'
         """
         actual = f" actual={self.computed_gflops:.1f} GFLOPS" if self.name == "L6" else ""
@@ -67,35 +61,35 @@ class Repetition:
 
 
 def to_frame(repetitions: Iterable[Repetition], bandwidth: float) -> pd.DataFrame:
-    """One row for each repetition; `bandwidth` is that of a copy, in bytes a second."""
+    """Make a row for each repetition; `bandwidth` is that of a copy, in bytes per second."""
     return pd.DataFrame(
         {
-            "level": one.name,
-            "technique": one.technique,
-            "nfuncs": one.size.count,
-            "K": one.size.extent,
-            "dtype": one.size.dtype,
-            "repetition": one.number,
-            "us": 1e6 * one.seconds,
-            "gflops": one.gflops,
-            "computed_gflops": one.computed_gflops,
-            "roofline_gflops": one.size.roofline(bandwidth),
+            "level": repetition.name,
+            "technique": repetition.technique,
+            "nfuncs": repetition.size.count,
+            "K": repetition.size.extent,
+            "dtype": repetition.size.dtype,
+            "repetition": repetition.number,
+            "us": 1e6 * repetition.seconds,
+            "gflops": repetition.gflops,
+            "computed_gflops": repetition.computed_gflops,
+            "roofline_gflops": repetition.size.roofline(bandwidth),
             "copy_gb_s": bandwidth / 1e9,
         }
-        for one in repetitions
+        for repetition in repetitions
     )
 
 
 def medians(repetitions: Sequence[Repetition]) -> dict[tuple[Size, str], float]:
-    """Median seconds of each size and name, in the order of measuring."""
-    found: dict[tuple[Size, str], list[float]] = {}
-    for one in repetitions:
-        found.setdefault((one.size, one.name), []).append(one.seconds)
-    return {key: statistics.median(seconds) for key, seconds in found.items()}
+    """Return the median seconds of each size and name, in the order of measuring."""
+    samples: dict[tuple[Size, str], list[float]] = {}
+    for repetition in repetitions:
+        samples.setdefault((repetition.size, repetition.name), []).append(repetition.seconds)
+    return {key: statistics.median(seconds) for key, seconds in samples.items()}
 
 
 def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
-    """Tabulate median times and speeds, a row for each size and name, beside the roofline."""
+    """Tabulate median times, speeds and the roofline with a row for each size and name."""
     table = Table(
         title="Medians. Roofline: each tensor read once and written once at "
         f"{bandwidth / 1e9:.0f} GB/s, the bandwidth of a copy",
@@ -120,13 +114,13 @@ def speed_table(repetitions: Sequence[Repetition], bandwidth: float) -> Table:
 def write_results(
     repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], folder: Path
 ) -> list[Path]:
-    """Write the CSV file, and a plot for each element type; return the paths."""
+    """Write the CSV file and a plot for each element type; return the paths."""
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
     frame = to_frame(repetitions, bandwidth).assign(**facts)
-    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
-    for dtype in dict.fromkeys(one.size.dtype for one in repetitions):
+    command.write(paths[0], frame.to_csv(index=False))
+    for dtype in dict.fromkeys(repetition.size.dtype for repetition in repetitions):
         paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
-        of_type = [one for one in repetitions if one.size.dtype == dtype]
+        of_type = [each for each in repetitions if each.size.dtype == dtype]
         _plot(of_type, bandwidth, facts, paths[-1])
     return paths
 
@@ -134,7 +128,7 @@ def write_results(
 def _plot(
     repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], path: Path
 ) -> None:
-    """Draw useful GFLOPS over K, a line for each name, and the roofline."""
+    """Draw useful GFLOPS over K with a line for each name, and the roofline."""
     times = medians(repetitions)
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots()
@@ -145,8 +139,7 @@ def _plot(
             if other == name
         )
         axes.plot(
-            *zip(*points, strict=True), label=name, color=_COLOURS[index % len(_COLOURS)],
-            marker=_MARKERS[index % len(_MARKERS)],
+            *zip(*points, strict=True), label=name, color=PALETTE[index], marker=MARKERS[index],
         )  # fmt: skip
     sizes = sorted({size for size, _ in times}, key=lambda size: size.extent)
     extents = [size.extent for size in sizes]
@@ -158,10 +151,5 @@ def _plot(
     axes.set_ylabel("useful GFLOPS, median")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    size = sizes[0]
-    figure.suptitle(
-        f"transform3d, {size.count} tensors, {size.dtype}: {facts['device']}\n"
-        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
-        fontsize=11,
-    )
-    save_figure(figure, path, dpi=120)
+    title = f"transform3d, {sizes[0].count} tensors, {sizes[0].dtype}"
+    save_titled(figure, title, facts, path)

@@ -10,22 +10,23 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from benchmarks.contenders.cublas import CublasUnavailableError, capture, find_torch_device
-from benchmarks.mra.cases import Data, difference
+from benchmarks.contenders.cublas import (
+    CublasUnavailableError,
+    GraphContender,
+    find_torch_device,
+)
+from benchmarks.mra.cases import TOLERANCES, Data, difference
 from pyclgemm.measure.bench import Calls
 from pyclgemm.measure.filled_queue import Contender
 
 _EINSUM = "nabc,ax,by,cz->nxyz"
 
-#: Largest difference to the result of this library, over the largest element.
-_TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
-
-#: Transforms in a CUDA graph, at least.
+#: Least number of transforms in a CUDA graph.
 _GRAPH_CALLS = 8
 
 
 def rivals(data: Data, say: Callable[[str], None]) -> list[Contender]:
-    """What else computes the transforms here, each checked; `say` is told what is left out."""
+    """Make contenders of other libraries, each checked; tell `say` what is left out."""
     if data.queue.device.type & cl.device_type.CPU:
         return _numpy_rivals(data)
     try:
@@ -45,15 +46,15 @@ def _numpy_rivals(data: Data) -> list[Contender]:
         np.einsum(_EINSUM, tensors, matrix, matrix, matrix, optimize=True)
 
     def matmul(tensors: NDArray[Any], first: NDArray[Any]) -> None:
-        """No element is moved: each dimension is contracted in place."""
+        """Contract each dimension in place, without moving elements."""
         np.matmul(tensors.reshape(-1, k), matrix, out=first.reshape(-1, k))
         np.matmul(matrix.T, first.reshape(n * k, k, k), out=second.reshape(n * k, k, k))
         np.matmul(matrix.T, second.reshape(n, k, k * k), out=first.reshape(n, k, k * k))
 
-    # Tensors and room for a result; as many as the device rotates among.
+    # Tensors and an array for the result; as many sets as the device rotates among.
     sets = [(data.host.copy(), data.host.copy()) for _ in data.sets]
     return [
-        Calls(f"numpy.{function.__name__}", [functools.partial(function, *one) for one in sets])
+        Calls(f"numpy.{function.__name__}", [functools.partial(function, *pair) for pair in sets])
         for function in (einsum, matmul)
     ]
 
@@ -71,43 +72,33 @@ def _torch_rivals(torch: Any, index: int, data: Data) -> list[Contender]:
         return torch.einsum(_EINSUM, tensors, matrix, matrix, matrix)
 
     def matmul(tensors: Any) -> Any:
-        """Three times A^T B, which was faster on an H100 than contracting each in place."""
+        """Compute A^T B three times: on an H100 faster than contracting in place."""
         for _ in range(3):
             tensors = torch.matmul(tensors.view(n, k, k * k).transpose(1, 2), matrix)
         return tensors
 
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     with torch.cuda.device(index):
         for function in (einsum, matmul):
             name = f"torch.{function.__name__}"
             result = function(sets[0]).view(n, k, k, k).cpu().numpy()
-            if not difference(result, expected) <= _TOLERANCES[data.size.dtype]:
-                raise ValueError(f"{name} gives another result for K = {k}, {data.size.dtype}")
-            found.append(_Replayed(name, torch, index, function, sets))
-    return found
+            if not difference(result, expected) <= TOLERANCES[data.size.dtype]:
+                raise ValueError(f"{name} has a wrong result for K = {k}, {data.size.dtype}")
+            contenders.append(_GraphTransforms(name, torch, index, function, sets))
+    return contenders
 
 
-class _Replayed(Contender):
-    """Calls in a CUDA graph: an eager one costs the host more than a small transform takes."""
+class _GraphTransforms(GraphContender):
+    """Transforms of the sets in turn, in a CUDA graph."""
 
     def __init__(
         self, name: str, torch: Any, index: int, function: Callable[[Any], Any], sets: list[Any]
     ) -> None:
         self.name, self._torch, self._index = name, torch, index
         passes = -(-_GRAPH_CALLS // len(sets))
-        self.step = len(sets) * passes
 
         def run() -> None:
             for tensors in sets * passes:
                 function(tensors)
 
-        self._calls, self._graph = self.step, capture(torch, run)
-
-    def enqueue(self, calls: int) -> None:
-        """Replay the graph until at least `calls` transforms are started."""
-        for _ in range(-(-calls // self._calls)):
-            self._graph.replay()
-
-    def finish(self) -> None:
-        """Wait for the GPU."""
-        self._torch.cuda.synchronize(self._index)
+        self.capture(run, len(sets) * passes)

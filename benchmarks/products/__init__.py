@@ -1,1 +1,1 @@
-"""The products that are measured: types, shapes, suites, matrices, and what a right result is."""
+"""The products that are measured: types, shapes, suites, matrices, and the check of results."""

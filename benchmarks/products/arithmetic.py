@@ -1,4 +1,4 @@
-"""How a product is computed: the types of its matrices, and the arithmetic."""
+"""How a product is computed: the types of its matrices, and its arithmetic."""
 
 from __future__ import annotations
 
@@ -9,28 +9,22 @@ from pyclgemm.problem.precision import Precision, resolve_precision, result_dtyp
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The types of the matrices of a product, and how their elements are multiplied."""
+    """The element types of the matrices of a product, as NumPy names, and its precision."""
 
-    #: NumPy name of the element type of A and B.
     dtype: str
     precision: Precision
-    #: NumPy name of the element type of the result.
     result_dtype: str
 
     @property
     def plain(self) -> Precision:
-        """The precision of a library that knows types alone: no split terms, no tf32."""
+        """The default precision of `dtype`: without split terms and TF32."""
         return resolve_precision(None, self.dtype)
-
-    @property
-    def asked(self) -> str | None:
-        """The precision's name where it is not the default of `dtype`."""
-        return None if self.precision == self.plain else self.precision.name
 
     def __str__(self) -> str:
         """The types and the precision, for titles."""
+        precision = "" if self.precision == self.plain else f", {self.precision.name}"
         result = "" if self.result_dtype == self.dtype else f" to {self.result_dtype}"
-        return f"{self.dtype}{result}" + (f", {self.asked}" if self.asked else "")
+        return f"{self.dtype}{result}{precision}"
 
 
 def arithmetic_of(
@@ -38,12 +32,8 @@ def arithmetic_of(
 ) -> Arithmetic:
     """Describe how products are computed; None stands for the default of `dtype`.
 
-    Raises
-    ------
-    PyclgemmError
-        If the precision is unknown or does not suit `dtype`.
-    ValueError
-        If operands of `dtype` have no result of that type.
+    `PyclgemmError` is raised if the precision is unknown or does not suit `dtype`, and ValueError
+    if operands of `dtype` have no result of that type.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One product that is measured."""
+"""A product that is measured."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyclgemm.problem.shape import WANTED, GemmShape
 
 @dataclass(frozen=True)
 class Case(GemmShape):
-    """One product ``out = alpha op(a) op(b) + beta out``, row-major, out (m, n), or a batch.
+    """A product ``out = alpha op(a) op(b) + beta out``, row-major, out (m, n), or a batch.
 
-    With beta the result is added to in place, as BLAS has it: below 1 repeated calls converge. A
-    dense layer or a batch has neither alpha nor beta; ValueError is raised if it is given one.
+    beta updates the result in place, as in BLAS; repeated calls converge if it is below 1.
+    ValueError is raised if a dense layer or a batch has alpha or beta.
     """
 
     suite: str = "shapes"
-    #: Whether it stands for a dense layer: constant second operand, bias and activation.
+    #: Whether it is a dense layer: constant second operand, bias and activation.
     dense: bool = False
     alpha: float = 1.0
     beta: float = 0.0
@@ -33,7 +33,7 @@ class Case(GemmShape):
 
     @property
     def is_scaled(self) -> bool:
-        """Whether alpha or beta differs from that of a plain product."""
+        """Whether alpha is not 1 or beta is not 0."""
         return (self.alpha, self.beta) != (1.0, 0.0)
 
     @property
@@ -48,16 +48,16 @@ class Case(GemmShape):
 
     @property
     def stack(self) -> tuple[int, ...]:
-        """What comes before rows and columns in the shape of an array: the batch, if any."""
+        """The leading dimensions of the arrays: the batch, if any."""
         return () if self.batch is None else (self.batch,)
 
     def flops(self, dtype: str) -> int:
-        """Floating-point operations: 2 m n k a product, four times as many for a complex type."""
-        one = (8 if is_complex(dtype) else 2) * self.m * self.n * self.k
-        return one * (self.batch or 1)
+        """Count the operations: 2 m n k for each product, four times as many for complex types."""
+        per_product = (8 if is_complex(dtype) else 2) * self.m * self.n * self.k
+        return per_product * (self.batch or 1)
 
     def matrix_bytes(self, dtype: str, result_dtype: str | None = None) -> tuple[int, int, int]:
-        """Bytes of a, b and the result, padding included."""
+        """Count the bytes of a, b and the result with padding."""
         stored = (
             (self.stored_a, dtype),
             (self.stored_b, dtype),
@@ -70,12 +70,12 @@ class Case(GemmShape):
         return a, b, out
 
     def bytes(self, dtype: str, result_dtype: str | None = None) -> int:
-        """Bytes of all three matrices, padding included."""
+        """Count the bytes of all three matrices with padding."""
         return sum(self.matrix_bytes(dtype, result_dtype))
 
 
 def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> list[Case]:
-    """Read shapes separated by commas, each as `GemmShape.parse` does; ValueError if there is none.
+    """Read shapes separated by commas as `GemmShape.parse` does; ValueError if one is wrong.
 
     Examples
     --------
@@ -94,6 +94,6 @@ def parse_shapes(text: str, *, dense: bool = False, suite: str = "shapes") -> li
 
 
 def case_of(shape: GemmShape, suite: str, dense: bool = False) -> Case:
-    """The case of a shape in a suite."""
+    """Make the case of a shape in a suite."""
     stored = {field.name: getattr(shape, field.name) for field in fields(GemmShape)}
     return Case(**stored, suite=suite, dense=dense)

@@ -1,7 +1,7 @@
-"""The matrices of a case, the same for every contender, and how far a result is from the exact one.
+"""The matrices of a case, shared by all contenders, and the error of a result.
 
-The bench of the library makes them (`pyclgemm.analysis.operands`) and checks a result
-(`pyclgemm.measure.verify`); here stands what only contenders of other libraries need.
+They are made by `pyclgemm.analysis.operands` and checked by `pyclgemm.measure.verify`. This module
+adds alpha, beta and a bias, and the host's copies for other libraries.
 """
 
 from __future__ import annotations
@@ -22,33 +22,38 @@ from pyclgemm.measure.filled_queue import Blocker
 from pyclgemm.measure.verify import MeasuredError, Part, measure_error, rounding_of
 from pyclgemm.problem.precision import Precision
 
-#: Multiply-adds that a reference may cost; a larger product is compared in some rows.
+#: Most multiply-adds of a reference; only some rows of larger products are checked.
 _MOST_WORK = 1 << 35
 
 
 @dataclass(frozen=True)
 class Operands:
-    """All that the contenders of one case share."""
+    """The matrices that the contenders of a case share."""
 
     case: Case
     arithmetic: Arithmetic
     queue: cl.CommandQueue
     #: A and B on the host as they are stored, without padding.
     host: tuple[NDArray[Any], NDArray[Any]]
-    #: A, B and the result on the device; several where one would stay in a cache.
+    #: A, B and the result on the device; several sets if one would stay in a cache.
     sets: tuple[tuple[Any, Any, Any], ...]
-    #: C, with padding, which the results hold at first; None where beta is 0.
+    #: C with padding, the initial contents of the results; None if beta is 0.
     addend: NDArray[Any] | None
-    #: A row of n elements for dense layers, on the host and on the device.
+    #: Bias of n elements for dense layers, on the host and on the device.
     bias: NDArray[Any]
     device_bias: Any
-    #: What the result must be.
+    #: The expected result, or parts of it.
     parts: tuple[Part, ...]
-    #: Holds the queue while short products are enqueued; None times them on the host.
+    #: Holds the queue while short products are enqueued; None: the host's clock times them.
     blocker: Blocker | None = None
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the device is a CPU."""
+        return bool(self.queue.device.type & cl.device_type.CPU)
+
     def poison(self) -> None:
-        """Set all bits of the first result: a NaN, or -1. One that is added to gets C again."""
+        """Fill the first result with NaN or -1, or with C if beta adds to it."""
         out = self.sets[0][2]
         if self.addend is None:
             poison(self.queue, out)
@@ -62,7 +67,7 @@ class Operands:
     def error(
         self, result: NDArray[Any], precision: Precision, bias: NDArray[Any] | None = None
     ) -> MeasuredError:
-        """Measure the error of a result, or of ``relu(A B + bias)``, as `precision` allows it."""
+        """Measure the error of a result or, with `bias`, of ``relu(A B + bias)``."""
         parts = self.parts if bias is None else [_activated(part, bias) for part in self.parts]
         dtype = self.arithmetic.dtype
         rounding = rounding_of(dtype, self.case.k, precision, result.dtype.name)
@@ -70,7 +75,7 @@ class Operands:
 
 
 def padded(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
-    """A copy of a host matrix, with `padding` elements behind each row."""
+    """Copy a host matrix with `padding` elements behind each row."""
     *rows, columns = matrix.shape
     base = np.zeros((*rows, columns + padding), matrix.dtype)
     base[..., :columns] = matrix
@@ -78,12 +83,12 @@ def padded(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
 
 
 def turned(matrix: Any, transposed: bool) -> Any:
-    """The matrix, or each matrix of a batch, transposed if it is stored so."""
+    """Return the matrix, or each matrix of a batch, transposed if it is stored so."""
     return matrix.swapaxes(-1, -2) if transposed else matrix
 
 
 def memory_shortage(case: Case, arithmetic: Arithmetic, device: cl.Device) -> str | None:
-    """Why the case does not fit the device, or None. Room for packed copies is counted."""
+    """Say why the case with packed copies does not fit the device; None if it fits."""
     sizes = case.matrix_bytes(arithmetic.dtype, arithmetic.result_dtype)
     if max(sizes) > device.max_mem_alloc_size:
         return f"a matrix of {max(sizes) >> 20} MB exceeds the largest buffer of this device"
@@ -103,9 +108,9 @@ def make_operands(
     blocker: Blocker | None = None,
     most_work: int | None = None,
 ) -> Operands:
-    """Fill the matrices of a case with random numbers; `sets` of them, or more than caches hold.
+    """Fill `sets` sets of matrices with random numbers; by default more than a cache holds.
 
-    Of a product of more than `most_work` multiply-adds parts are checked.
+    Only parts of a product of more than `most_work` multiply-adds are checked.
     """
     dtype, result_dtype = arithmetic.dtype, arithmetic.result_dtype
     a, b = (
@@ -122,7 +127,7 @@ def make_operands(
             cl.enqueue_copy(queue, out.base_data, addend)
     bias = uniform(rng, (case.n,), result_dtype)
     if bias.dtype.kind == "i":
-        bias //= 1 << 16  # sums must not overflow
+        bias //= 1 << 16  # or sums would overflow
     device_bias = cl_array.to_device(queue, bias)
     return Operands(
         case, arithmetic, queue, made.host, made.sets, addend if case.beta else None, bias,
@@ -131,7 +136,7 @@ def make_operands(
 
 
 def _scaled(part: Part, case: Case, addend: NDArray[Any]) -> Part:
-    """What ``alpha A B + beta C`` must be."""
+    """Return the expected ``alpha A B + beta C``."""
     c = addend[np.ix_(*part.axes)].astype(part.value.dtype)
     return replace(
         part,
@@ -141,7 +146,7 @@ def _scaled(part: Part, case: Case, addend: NDArray[Any]) -> Part:
 
 
 def _activated(part: Part, bias: NDArray[Any]) -> Part:
-    """What ``relu(A B + bias)`` must be."""
+    """Return the expected ``relu(A B + bias)``."""
     added = bias[part.axes[-1]].astype(part.value.dtype)
     return replace(
         part,

@@ -11,19 +11,19 @@ from benchmarks.products.case import Case, case_of, parse_shapes
 from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.problem.shape import LAYOUTS
 
-#: Suites that `all` stands for; the others are asked for by name.
+#: The suites of `all`.
 SUITES = ("square", "dense", "skinny", "odd")
-#: Every name that `suite_cases` knows.
+#: All names of `suite_cases`.
 SUITE_NAMES = (*SUITES, "batched", "limit", "random", "all")
 
 
 def _square() -> list[Case]:
-    """Every power of two, also those too small for a tuner, for a curve over the size."""
+    """Powers of two, also those too small for a tuner, for a curve over the size."""
     return [Case(size, size, size, suite="square") for size in (64 << step for step in range(8))]
 
 
 def _dense() -> list[Case]:
-    """The layers that are tuned for and a wider one, in batches from 1 on."""
+    """The tuned layers and a wider one, in batches from 1 on."""
     tuned = TUNED["dense"]
     layers = dict.fromkeys((shape.n, shape.k) for shape in tuned) | {(4096, 1024): None}
     batches = sorted({1} | {shape.m for shape in tuned})
@@ -31,12 +31,12 @@ def _dense() -> list[Case]:
 
 
 def _skinny() -> list[Case]:
-    """One or two sizes far smaller than the third."""
+    """Products with one or two sizes far smaller than the third."""
     return [case_of(shape, "skinny") for shape in TUNED["skinny"]]
 
 
 def _odd() -> list[Case]:
-    """Primes, sizes just past a tile, rows at odd distances, and every layout."""
+    """Primes, sizes just above a tile, rows at odd distances, and every layout."""
     text = (
         "127x127x127,997x997x997,1009x1013x1019,1000x1000x1000,1000x1000x1000+7,"
         "1000x1000x1000:NT+7,1024x1024x1024:TN,1024x1024x1024:NT,1024x1024x1024:TT,"
@@ -46,7 +46,7 @@ def _odd() -> list[Case]:
 
 
 def _batched() -> list[Case]:
-    """Batches of small squares, which are bound by memory, and of larger ones."""
+    """Batches of small squares, which memory limits, and of larger ones."""
     small = [(size, 10000) for size in (8, 16, 32, 64)]
     return [
         Case(size, size, size, suite="batched", batch=count)
@@ -56,19 +56,19 @@ def _batched() -> list[Case]:
 
 @dataclass(frozen=True)
 class Target:
-    """What a product of the suite ``limit`` must reach, one of the two: float32 on an H100.
+    """The target of a product of the suite ``limit``: float32 on an H100.
 
-    Products of few rows may reach a part of the bandwidth at which the device reads its memory,
-    measured in the same run: the second operand has to be read once, and no library is faster.
+    One of the two must be reached. The bandwidth is for products of few rows: they must read the
+    second operand once, so no library can be faster.
     """
 
-    #: Part of cuBLAS's speed.
+    #: Ratio to the speed of cuBLAS.
     ratio: float
-    #: Part of the measured read bandwidth.
+    #: Ratio to the read bandwidth that was measured in the same run.
     bandwidth: float | None = None
 
     def is_met(self, ratio: float, bandwidth: float) -> bool:
-        """Whether a product that reached these parts is good enough; NaN is not measured.
+        """Say whether these ratios meet the target; NaN stands for an unknown one.
 
         Examples
         --------
@@ -81,30 +81,27 @@ class Target:
         return f"{self.ratio:.2f}" + (f" or {self.bandwidth:.0%}" if self.bandwidth else "")
 
 
-def _few_rows(columns: int) -> str:
-    return ",".join(f"{m}x{columns}x{columns}" for m in (1, 2, 4, 8, 16, 32))
-
-
+_FEW_ROWS = ",".join(f"{m}x{n}x{n}" for n in (4096, 1024) for m in (1, 2, 4, 8, 16, 32))
 _TARGETS = (
     ("2048x2048x2048,4096x4096x4096,8192x8192x8192", Target(0.97)),
     ("256x256x256,512x512x512,1024x1024x1024,1000x1000x1000", Target(1.0)),
     ("1000x1000x1000+7,1000x1000x1000:NT+7", Target(1.0)),
     ("64x64x65536,16x16x100000", Target(0.9)),
-    (f"{_few_rows(4096)},{_few_rows(1024)}", Target(1.0, 0.85)),
+    (_FEW_ROWS, Target(1.0, 0.85)),
     ("64x3072x768,128x768x3072,8192x128x128,4097x4097x4097", Target(0.95)),
     ("35x8457x2560,5124x700x2048", Target(0.95)),
 )
 
 
 def limit_targets() -> dict[Case, Target]:
-    """The products in the order of measuring, each with its target."""
+    """Return the products in the order of measuring, with their targets."""
     return {
         case: target for shapes, target in _TARGETS for case in parse_shapes(shapes, suite="limit")
     }
 
 
 def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
-    """Shapes with m, n and k log-uniform in 1...`largest`, in random layouts."""
+    """Draw shapes with m, n and k log-uniform in 1...`largest`, in random layouts."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.uniform(0.0, np.log(largest), size=(count, 3))).round().astype(int)
     transposed = rng.integers(0, 2, size=(count, 2))
@@ -115,9 +112,9 @@ def random_cases(count: int, seed: int = 0, largest: int = 8192) -> list[Case]:
 
 
 def unseen_cases(rng: np.random.Generator, *, batched: bool = False) -> Iterator[Case]:
-    """Draw products without end: sizes log-uniform in 8...8192, a third of them not multiples of 8.
+    """Draw products without end: sizes log-uniform in 8...8192, a third not multiples of 8.
 
-    Those of a batch are up to 1024, 2 to 4096 products of them.
+    Batches have sizes up to 1024, and 2 to 4096 products.
 
     Examples
     --------
@@ -136,7 +133,7 @@ def unseen_cases(rng: np.random.Generator, *, batched: bool = False) -> Iterator
 
 
 def suite_cases(name: str, *, count: int = 200, seed: int = 0) -> list[Case]:
-    """List the products of one of `SUITE_NAMES`; `count` and `seed` are for "random"."""
+    """Return the products of one of `SUITE_NAMES`; `count` and `seed` are for "random"."""
     makers = {
         "square": _square, "dense": _dense, "skinny": _skinny, "odd": _odd,
         "limit": lambda: list(limit_targets()), "batched": _batched,

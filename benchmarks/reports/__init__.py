@@ -1,1 +1,1 @@
-"""Tables, CSV files and plots of what a session measured."""
+"""Tables, CSV files and plots of the records of a session."""

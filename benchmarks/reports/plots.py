@@ -1,8 +1,8 @@
-"""Plots of what was measured."""
+"""Plots of measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmarks.contenders.contenders import (
-    CLBLAST,
-    CUBLAS,
-    CUBLAS_LAYER,
-    CUBLAS_STREAM,
-    GEMM,
-    LAYER,
-    MMA,
-    NAMES,
-    NUMPY,
-    PACKED,
-    PLAN,
-    QUEUED,
-)
+from benchmarks.contenders.contenders import NAMES
 from benchmarks.reports.report import REFERENCES, ratio_columns, speed_table
 from pyclgemm.analysis.report import save_figure
 from pyclgemm.families.registry import FAMILIES
@@ -34,19 +21,29 @@ from pyclgemm.families.registry import FAMILIES
 #: A suite of more cases is drawn as points over the size instead of bars.
 _MOST_BARS = 40
 
-#: The same contender has the same colour in every plot (colours safe for colour-blind eyes).
-_COLOURS = {
-    PLAN: "#0072B2", GEMM: "#56B4E9", PACKED: "#009E73", LAYER: "#CC79A7",
-    MMA: "#000000", CLBLAST: "#D55E00", NUMPY: "#7F7F7F", CUBLAS: "#E69F00",
-    CUBLAS_STREAM: "#8C564B", CUBLAS_LAYER: "#F0E442", QUEUED: "#17BECF",
-}  # fmt: skip
-_MARKERS = dict(zip(NAMES, "osD^p*vxP<h", strict=True))
+#: Colours for colour-blind readers. A contender has the same colour and marker in every plot.
+PALETTE = (
+    "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#17BECF", "#000000", "#D55E00", "#7F7F7F",
+    "#E69F00", "#8C564B", "#F0E442",
+)  # fmt: skip
+MARKERS = "osD^p*vxP<h"
+_COLOUR_OF = dict(zip(NAMES, PALETTE, strict=True))
+_MARKER_OF = dict(zip(NAMES, MARKERS, strict=True))
+
+
+def save_titled(figure: Figure, title: str, facts: Mapping[str, Any], path: Path) -> None:
+    """Write a figure below its title, the device, its driver and the date."""
+    figure.suptitle(
+        f"{title}: {facts['device']}\n"
+        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
+        fontsize=11,
+    )
+    save_figure(figure, path, dpi=120)
 
 
 def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw the speeds of one suite: over the size if square or large, else case by case."""
+    """Draw the speeds of one suite: over the size if square or large, otherwise as bars."""
     rows = frame[frame["suite"] == suite]
-    facts = rows.iloc[0]
     names = [name for name in NAMES if name in set(rows["contender"])]
     table = speed_table(frame, suite)
     square = len(table) > 2 and rows["m"].eq(rows["n"]).all() and rows["n"].eq(rows["k"]).all()
@@ -57,12 +54,11 @@ def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
     else:
         figure = Figure(figsize=(9, 2 + 0.1 * len(table) * (2 + len(names))), layout="constrained")
         _draw_bars(figure.subplots(), table, names)
-    figure.suptitle(_title(facts, suite), fontsize=11)
-    save_figure(figure, path, dpi=120)
+    _save_suite(figure, rows, suite, path)
 
 
 def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw how many cases of a suite are slower than a multiple of a reference's speed."""
+    """Draw the distribution of the speeds of a suite over those of each reference."""
     ratios = ratio_columns(speed_table(frame, suite))
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
@@ -72,7 +68,7 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
             parts = 100 * (np.arange(len(ordered)) + 0.5) / max(len(ordered), 1)
             axes.plot(
                 ordered, parts, label=f"pyclgemm over {name}, {len(ordered)} shapes",
-                color=_COLOURS[name], marker=_MARKERS[name], markersize=3, linewidth=1,
+                color=_COLOUR_OF[name], marker=_MARKER_OF[name], markersize=3, linewidth=1,
             )  # fmt: skip
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.axhline(50.0, color="black", linewidth=0.8, linestyle=":")
@@ -83,19 +79,18 @@ def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
     axes.set_ylim(0, 100)
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    figure.suptitle(_title(frame[frame["suite"] == suite].iloc[0], suite), fontsize=11)
-    save_figure(figure, path, dpi=120)
+    _save_suite(figure, frame[frame["suite"] == suite], suite, path)
 
 
 def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
-    """Draw ratios to the vendor's library over arithmetic intensity, a panel for each type.
+    """Draw ratios to the vendor's library over arithmetic intensity, with a panel for each type.
 
-    `frame` has rows of `benchmarks.reports.unseen.unseen_row` and the facts of the run.
+    `frame` has rows of `benchmarks.reports.unseen.unseen_row`, with the facts of the run.
     """
     names = list(frame["arithmetic"].unique())
     figure = Figure(figsize=(8, 1 + 4 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    colours = dict(zip(FAMILIES, _COLOURS.values(), strict=False))
+    colours = dict(zip(FAMILIES, PALETTE, strict=False))
     for axes, name in zip(panels, names, strict=True):
         for family, part in frame[frame["arithmetic"] == name].groupby("path"):
             axes.scatter(
@@ -115,33 +110,25 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
         axes.legend(fontsize=8)
     ratios = frame["ratio"].dropna()
     panels[0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
-    facts = frame.iloc[0]
-    figure.suptitle(
-        f"shapes that nobody tuned: {facts['device']}\n"
-        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
-        fontsize=11,
-    )
-    save_figure(figure, path, dpi=120)
+    save_titled(figure, "shapes that nobody tuned", frame.iloc[0], path)
 
 
-def _title(facts: pd.Series, suite: str) -> str:
-    return (
-        f"{facts['dtype']} GEMM, {facts['precision']}, {suite}: {facts['device']}\n"
-        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}"
-    )
+def _save_suite(figure: Figure, rows: pd.DataFrame, suite: str, path: Path) -> None:
+    first = rows.iloc[0]
+    save_titled(figure, f"{first['dtype']} GEMM, {first['precision']}, {suite}", first, path)
 
 
 def _draw_over_size(
     upper: Any, lower: Any, rows: pd.DataFrame, table: pd.DataFrame, linestyle: str
 ) -> None:
-    """Speeds above and ratios below, over the cube root of m n k."""
+    """Draw speeds in the upper and ratios in the lower part, over the cube root of m n k."""
     firsts = rows.drop_duplicates("case").set_index("case").loc[table.index]
     sizes = np.cbrt(firsts["m"] * firsts["n"] * firsts["k"].astype(float)).round(3)
 
     def draw(axes: Any, column: str, name: str, label: str) -> None:
         axes.plot(
-            sizes, table[column], label=label, color=_COLOURS[name], marker=_MARKERS[name],
-            linestyle=linestyle, markersize=6 if linestyle else 4,
+            sizes, table[column], label=label, color=_COLOUR_OF[name],
+            marker=_MARKER_OF[name], linestyle=linestyle, markersize=6 if linestyle else 4,
         )  # fmt: skip
 
     for name in NAMES:
@@ -174,13 +161,13 @@ def _draw_over_size(
 
 def _draw_bars(axes: Any, table: pd.DataFrame, names: Sequence[str]) -> None:
     height = 0.8 / len(names)
-    places = np.arange(len(table))
+    rows = np.arange(len(table))
     for index, name in enumerate(names):
         axes.barh(
-            places + (index - (len(names) - 1) / 2) * height, table[name], height,
-            label=name, color=_COLOURS[name],
+            rows + (index - (len(names) - 1) / 2) * height, table[name], height,
+            label=name, color=_COLOUR_OF[name],
         )  # fmt: skip
-    axes.set_yticks(places, list(table.index))
+    axes.set_yticks(rows, list(table.index))
     axes.invert_yaxis()
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlabel("GFLOPS, median")

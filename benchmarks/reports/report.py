@@ -1,4 +1,4 @@
-"""What was measured, as pandas tables: one to keep, and one to read."""
+"""The measurements as pandas tables: a long one for the CSV file, and short ones to read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from benchmarks.contenders.contenders import (
 )
 from benchmarks.session.session import Record
 
-#: What pyclgemm is compared with.
+#: Contenders with which pyclgemm is compared.
 REFERENCES = (CLBLAST, NUMPY, CUBLAS, CUBLAS_STREAM)
 
-#: Ratios under which shapes are counted.
+#: Shapes with ratios below these are counted.
 LEVELS = (0.5, 0.95)
 
 _QUANTILES = {
@@ -35,10 +35,10 @@ _QUANTILES = {
 
 
 def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFrame:
-    """One row a record, the facts of `benchmarks.session.environment` in every row.
+    """Make one row for each record, with the facts of `benchmarks.session.environment` in it.
 
     Times are seconds per call; ``gflops`` follows from their median. ``clock`` is "host", or
-    "queue filled" where the host's time is not in it.
+    "queue filled" if the time does not include the host's.
     """
     rows = []
     for record in records:
@@ -47,11 +47,7 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
             {
                 "suite": case.suite,
                 "case": str(case),
-                "m": case.m,
-                "n": case.n,
-                "k": case.k,
-                "layout": case.layout,
-                "padding": case.padding,
+                **{name: getattr(case, name) for name in ("m", "n", "k", "layout", "padding")},
                 "dtype": arithmetic.dtype,
                 "precision": arithmetic.precision.name,
                 "result": arithmetic.result_dtype,
@@ -74,15 +70,12 @@ def to_frame(records: Sequence[Record], facts: Mapping[str, str]) -> pd.DataFram
 
 
 def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
-    """GFLOPS of each contender on a suite of a `to_frame`, and how they compare.
+    """Tabulate the GFLOPS of each contender on a suite of a `to_frame`, and their ratios.
 
-    Returns
-    -------
-    DataFrame
-        One row a case, in the order of measuring. A column ``x CLBlast`` says how many
-        times as fast as CLBlast pyclgemm is; ``layer / plan`` is DenseLayer's time, with
-        bias and ReLU, over that of the plain product by a plan; ``layer x cuBLAS.layer`` how
-        many times as fast it is as cuBLAS with the same epilogue.
+    The table has one row for each case, in the order of measuring. ``x CLBlast`` is pyclgemm's
+    speed over CLBlast's, ``layer / plan`` the time of a DenseLayer with bias and ReLU over that of
+    a plan's plain product, and ``layer x cuBLAS.layer`` the DenseLayer's speed over that of cuBLAS
+    with the same epilogue.
     """
     rows = frame[frame["suite"] == suite]
     speeds = rows.pivot_table(
@@ -92,7 +85,7 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
         index=rows["case"].unique(), columns=[name for name in NAMES if name in speeds]
     )
     table = speeds.copy()
-    own = next((name for name in (PLAN, GEMM) if name in speeds), None)
+    own = own_column(speeds)
     if own is not None:
         for reference in REFERENCES:
             if reference in speeds:
@@ -109,16 +102,21 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
     return table
 
 
+def own_column(table: pd.DataFrame) -> str | None:
+    """Name the column of this library's plain product; None if it was not measured."""
+    return next((name for name in (PLAN, GEMM) if name in table), None)
+
+
 def ratio_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a `speed_table` that compare with a reference."""
+    """Select the columns of a `speed_table` that compare with a reference."""
     return table[[column for column in table.columns if column.startswith("x ")]]
 
 
 def ratio_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Describe the ratios of a `speed_table`: one row a reference.
+    """Describe the ratios of a `speed_table` with one row for each reference.
 
-    The columns are quantiles, the number of shapes below each of `LEVELS`, and that of all; a
-    shape without the reference counts in none.
+    The columns are quantiles, the number of shapes below each of `LEVELS`, and the number of all
+    shapes. A shape without the reference is not counted.
 
     Examples
     --------
@@ -136,14 +134,14 @@ def ratio_summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10) -> pd.DataFrame:
-    """The `count` shapes on which pyclgemm does worst against a reference, the worst first.
+    """List the `count` shapes with the least speed over a reference's, the worst first.
 
-    The columns are the median microseconds of both, and how many times as fast pyclgemm is. Where
-    one of the two was not measured there are no rows.
+    The columns are the median microseconds of both, and the ratio. There are no rows if one of the
+    two was not measured.
     """
     rows = frame[frame["suite"] == suite]
     times = rows.pivot_table(index="case", columns="contender", values="seconds", aggfunc="median")
-    own = next((name for name in (PLAN, GEMM) if name in times), None)
+    own = own_column(times)
     if own is None or reference not in times:
         return pd.DataFrame()
     worst = pd.DataFrame(
@@ -158,14 +156,15 @@ def worst_cases(frame: pd.DataFrame, suite: str, reference: str, count: int = 10
     return worst
 
 
+def speed_text(value: float) -> str:
+    """Write a speed as a whole number, or below 100 with three significant digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def format_table(table: pd.DataFrame) -> str:
-    """Render a `speed_table` as text, with two or three significant digits."""
-
-    def speed(value: float) -> str:
-        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
+    """Render a `speed_table` as text."""
     formatters: dict[Any, Any] = {
-        column: speed if column in (*NAMES, "GB/s") else "{:.2f}".format
+        column: speed_text if column in (*NAMES, "GB/s") else "{:.2f}".format
         for column in table.columns
         if is_numeric_dtype(table[column])
     }
@@ -173,7 +172,7 @@ def format_table(table: pd.DataFrame) -> str:
 
 
 def file_stem(facts: Mapping[str, str], dtype: str) -> str:
-    """Begin file names with device, platform, dtype and date.
+    """Return the beginning of file names: device, platform, dtype and date.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run leaves behind: tables on the terminal, a CSV file and pictures."""
+"""The results of a run: tables on the terminal, a CSV file and plots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from benchmarks.reports.output import RESULTS
 from benchmarks.reports.plots import plot_ratios, plot_suite
 from benchmarks.reports.report import (
     REFERENCES,
@@ -21,25 +20,22 @@ from benchmarks.reports.report import (
     worst_cases,
 )
 from benchmarks.reports.targets import add_targets, matrix_table
+from benchmarks.session import command
 from benchmarks.session.session import Record
-from pyclgemm.host.files import write_whole
 
-#: Half the distance between quartiles, in percent of the median, above which a warning stands.
-_UNSURE = 20
-#: Cases from which on their distribution is printed.
+#: A larger spread (half the distance between quartiles, in percent of the median) gets a warning.
+_MOST_SPREAD = 20
+#: The distribution over the cases is printed if there are as many.
 _MANY = 10
 
 
 def write_results(records: Sequence[Record], facts: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write the CSV file, a plot of each suite and arithmetic, and the ratios of `random`.
-
-    Returns the paths.
-    """
+    """Write the CSV file, a plot of each suite and arithmetic, and the ratios of `random`."""
     frame = to_frame(records, facts)
     arithmetics = dict.fromkeys(str(record.arithmetic) for record in records)
-    whole = file_stem(facts, next(iter(arithmetics)) if len(arithmetics) == 1 else "precisions")
-    paths = [folder / f"{whole}.csv"]
-    write_whole(paths[0], frame.to_csv(index=False), RESULTS)
+    title = next(iter(arithmetics)) if len(arithmetics) == 1 else "precisions"
+    paths = [folder / f"{file_stem(facts, title)}.csv"]
+    command.write(paths[0], frame.to_csv(index=False))
     for suite, title, part in _parts(records, facts):
         stem = file_stem(facts, title)
         paths.append(folder / f"{stem}-{suite}.png")
@@ -53,7 +49,7 @@ def write_results(records: Sequence[Record], facts: Mapping[str, str], folder: P
 def _parts(
     records: Sequence[Record], facts: Mapping[str, str]
 ) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Each suite, each arithmetic in it, and their rows."""
+    """Yield each suite with each of its arithmetics, and their rows."""
     keys = dict.fromkeys((record.case.suite, record.arithmetic) for record in records)
     for suite, arithmetic in keys:
         chosen = [one for one in records if (one.case.suite, one.arithmetic) == (suite, arithmetic)]
@@ -61,16 +57,15 @@ def _parts(
 
 
 def print_tables(records: Sequence[Record], facts: Mapping[str, str], console: Console) -> None:
-    """Print the table of each suite, and for many cases how its ratios are distributed."""
+    """Print the table of each suite and, if it has many cases, the distribution of its ratios."""
     for suite, title, frame in _parts(records, facts):
         table = speed_table(frame, suite)
         shown = add_targets(table, frame) if suite == "limit" else table
         console.print(f"\n{suite}, {title}: GFLOPS, medians", style="bold")
         print(format_table(shown))
-        if (table["spread %"] > _UNSURE).any():
-            console.print(
-                f"spread above {_UNSURE} %: unsure, perhaps other work ran on this machine",
-                style="yellow",
+        if (table["spread %"] > _MOST_SPREAD).any():
+            command.warn(
+                console, f"spread above {_MOST_SPREAD} %: perhaps other work ran on this machine"
             )
         if len(table) >= _MANY:
             _print_distribution(frame, suite, table, console)

@@ -1,41 +1,29 @@
-"""The targets of the suites ``limit`` and ``matrix``, and what was reached of them."""
+"""Compare measurements with the targets of the suites ``limit`` and ``matrix``."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.contenders.contenders import CUBLAS, GEMM, PLAN
+from benchmarks.contenders.contenders import CUBLAS
 from benchmarks.products.arithmetic import Arithmetic
 from benchmarks.products.case import Case
 from benchmarks.products.shapes import limit_targets
+from benchmarks.reports.report import own_column
 from benchmarks.session.matrix_suite import SUITE, MatrixTarget, cpu_targets, gpu_targets
 
-#: Rows up to which the bandwidth of a product is shown.
+#: The bandwidth of products of at most as many rows is shown.
 FEW_ROWS = 32
 
 
 def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Add to the speeds of the suite ``limit`` the bandwidth, and whether targets are met.
+    """Add bandwidths and targets to the `speed_table` of the suite ``limit``.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Of the suite, from `benchmarks.reports.report.speed_table`.
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`; ``read_gb_s`` is the bandwidth measured,
-        in GB/s.
-
-    Returns
-    -------
-    DataFrame
-        `table` with columns ``GB/s`` (bytes of A, B and C once, over the time; only up to
-        `FEW_ROWS` rows), ``of memory`` (its part of the bandwidth), ``wanted`` and ``met``.
+    The columns are ``GB/s`` (bytes of A, B and C over the time, up to `FEW_ROWS` rows), ``of
+    memory`` (its ratio to ``read_gb_s`` of the `to_frame`), ``wanted`` and ``met``.
     """
-    own = next((name for name in (PLAN, GEMM) if name in table), None)
-    rows = frame[(frame["suite"] == "limit") & (frame["contender"] == own)].set_index("case")
+    is_own = frame["contender"] == own_column(table)
+    rows = frame[(frame["suite"] == "limit") & is_own].set_index("case")
     added = table.copy()
     for case, target in limit_targets().items():
         label = str(case)
@@ -54,21 +42,10 @@ def add_targets(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def matrix_table(frame: pd.DataFrame, *, on_cpu: bool) -> pd.DataFrame:
-    """The targets of the suite, and the figures that were reached.
+    """Compare the suite ``matrix`` of a `to_frame` with the targets of a CPU or a GPU.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.reports.report.to_frame`.
-    on_cpu : bool
-        Whether it is of a CPU device.
-
-    Returns
-    -------
-    DataFrame
-        One row a target and arithmetic, as far as measured: product, types and algorithm, the
-        contender and the reference, TFLOPS (of integers TOPS) of both, their ratio, what is
-        wanted, and whether it was reached. Without rows if the suite is not in `frame`.
+    The table has one row for each measured target and arithmetic: product, types, contender and
+    reference, their TFLOPS (TOPS of integers), the ratio, the target, and whether it was reached.
     """
     rows = frame[frame["suite"] == SUITE]
     known = {
@@ -87,47 +64,34 @@ def _key(case: Case, contender: str, arithmetic: Arithmetic) -> _Key:
     return (str(case), contender, *types)
 
 
-def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> Iterator[dict[str, object]]:
-    measured = []
+def _lines(target: MatrixTarget, known: dict[_Key, pd.Series]) -> list[dict[str, str]]:
+    """Make a line for each measured arithmetic of a target; it is enough that one reaches it."""
+    lines = []
     for arithmetic in target.arithmetics:
         row = known.get(_key(target.case, target.contender, arithmetic))
+        if row is None:
+            continue
         other = target.reference_arithmetic or arithmetic
         reference = known.get(_key(target.case, target.reference, other))
-        if row is not None:
-            measured.append((arithmetic, other, row, reference))
-    reached = [_reaches(target, row, reference) for _, _, row, reference in measured]
-    for (arithmetic, other, row, reference), met in zip(measured, reached, strict=True):
-        speed = row["gflops"] / 1e3
-        rival = np.nan if reference is None else reference["gflops"] / 1e3
-        against = target.reference
-        if other != arithmetic:
-            against += f" {other.precision.name}"
-        yield {
+        speed, rival, verdict = row["gflops"] / 1e3, np.nan, "?"
+        if reference is not None:
+            rival = reference["gflops"] / 1e3
+            exact = not target.as_exact or row["error"] <= reference["error"]
+            verdict = "reached" if exact and speed >= target.ratio * rival else "missed"
+        line = {
             "product": str(target.case),
             "types": str(arithmetic),
             "contender": target.contender,
             "tera/s": f"{speed:.3g}",
-            "reference": against,
+            "reference": target.reference + f" {other.precision.name}" * (other != arithmetic),
             "its tera/s": "-" if reference is None else f"{rival:.3g}",
             "error": f"{row['error']:.1e}",
             "value": f"{speed / rival:.2f}",
-            "wanted": f"{target.ratio:.2f}" + (", as exact" if target.as_exact else ""),
-            "": _verdict(met, reached),
+            "wanted": f"{target.ratio:.2f}" + ", as exact" * target.as_exact,
+            "": verdict,
         }
-
-
-def _reaches(target: MatrixTarget, row: pd.Series, reference: pd.Series | None) -> bool | None:
-    """Whether a row reaches the target; None where there is nothing to compare it with."""
-    if reference is None:
-        return None
-    exact = not target.as_exact or row["error"] <= reference["error"]
-    return bool(exact and row["gflops"] >= target.ratio * reference["gflops"])
-
-
-def _verdict(met: bool | None, all_met: Sequence[bool | None]) -> str:
-    """Of several arithmetics, one that reaches the target is enough."""
-    if met is None:
-        return "?"
-    if met:
-        return "reached"
-    return "missed, but not by all" if any(all_met) else "missed"
+        lines.append(line)
+    if any(line[""] == "reached" for line in lines):
+        for line in lines:
+            line[""] = line[""].replace("missed", "missed, but not by all")
+    return lines

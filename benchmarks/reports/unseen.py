@@ -1,4 +1,4 @@
-"""What was measured on shapes that nobody tuned: a row for each, and how well each type did."""
+"""Tables of the measurements on shapes that nobody tuned."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from benchmarks.contenders.contenders import PLAN
 from benchmarks.session.session import Record
 from pyclgemm.selection.select import Choice
 
-#: The library's own true float32, beside a precision that splits float32.
+#: Name of the library's true float32, with which split precisions are compared.
 TRUE_FLOAT32 = "pyclgemm.float32"
 
-#: Shapes of a type that are listed, the worst first.
+#: Number of the worst shapes of a type that are listed.
 _LISTED = 5
 
 
 def unseen_row(records: Sequence[Record], choices: Mapping[str, Choice]) -> dict[str, Any]:
-    """One product in one row: what was chosen, what else was timed, ratios; times in us.
+    """Describe a product in one row: the choice, its time in us, other times, and ratios.
 
-    `choices` are those of this library's contenders by name. A ratio without its other side is NaN.
+    `choices` are the choices of this library's contenders by name. Ratios to times that were not
+    measured are NaN.
     """
     by_name = {record.contender: record for record in records}
     own, choice = by_name[PLAN], choices[PLAN]
@@ -59,11 +60,11 @@ def unseen_row(records: Sequence[Record], choices: Mapping[str, Choice]) -> dict
 
 
 def unseen_summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Summarise rows of `unseen_row`, a row for each type; of ratios the least is the worst.
+    """Summarise rows of `unseen_row` in one row for each type.
 
-    The columns are the shapes, the geometric mean of the ratio to the vendor's library, its tenth
-    percentile, the least, and where that was; then, as geometric mean and worst, how many times
-    longer the choice took than the best known, and the ratio to true float32.
+    The columns are the number of shapes; the geometric mean, tenth percentile, minimum and worst
+    shape of the ratio to the vendor's library; the geometric mean and maximum of the time of the
+    choice over that of the best known one; the geometric mean and minimum of the ratio to float32.
     """
     rows = {}
     for name, part in frame.groupby("arithmetic", sort=False):
@@ -90,10 +91,10 @@ def _mean(ratios: pd.Series) -> float:
 
 
 def worst_lines(frame: pd.DataFrame) -> Iterator[str]:
-    """Lines on the shapes on which each type did worst: choice, times, and the best known."""
+    """Yield lines on the worst shapes of each type: choice, times, and the best known choice."""
     for name, part in frame.groupby("arithmetic", sort=False):
         yield f"the worst of {name}"
-        # Without another library, those where the choice lost most.
+        # Without another library: the shapes with the worst choice.
         order = part["ratio"] if part["ratio"].notna().any() else 1 / part["lost"]
         for index in order.nsmallest(_LISTED).index:
             row = part.loc[index]

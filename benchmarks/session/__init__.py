@@ -1,1 +1,1 @@
-"""One run over many products: who takes part, what is timed, and on which machine."""
+"""One run over many products: contenders, timing, and the machine."""

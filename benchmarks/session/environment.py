@@ -1,4 +1,4 @@
-"""The facts behind a figure: device, driver, runtimes, versions, date."""
+"""The facts in each row of a result: device, driver, runtimes, versions, date."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyclgemm.device.traits import type_of
 
 
 def describe(device: cl.Device) -> dict[str, str]:
-    """List the facts about a device and this host that stand in every row of a CSV file."""
+    """Describe a device and this host, for every row of a CSV file."""
     return {
         "device": device.name.strip(),
         "type": type_of(device),
@@ -32,28 +32,27 @@ def describe(device: cl.Device) -> dict[str, str]:
 
 
 def now() -> str:
-    """The date and time in UTC, to the second."""
+    """Return the date and time in UTC, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def numpy_blas() -> str:
-    """Name the BLAS in this process, its threads, and the kernels that it picked.
+    """Name the BLAS in this process, its threads and its kernels.
 
-    OpenBLAS picks them by the processor, and ``OPENBLAS_CORETYPE`` overrules it; set that
-    variable before the start to see what another choice gives.
+    OpenBLAS chooses its kernels by the processor, or by ``OPENBLAS_CORETYPE`` at the start.
     """
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
         return "BLAS unknown (pip install threadpoolctl)"
-    found = [
+    libraries = [
         f"{pool['internal_api']} {pool.get('version')} {pool.get('architecture', '')} kernels, "
         f"{pool['num_threads']} threads"
         for pool in threadpool_info()
         if pool.get("user_api") == "blas" and "torch" not in pool.get("filepath", "")
     ]
     forced = os.environ.get("OPENBLAS_CORETYPE")
-    return "; ".join(found) + (f", OPENBLAS_CORETYPE={forced}" if forced else "")
+    return "; ".join(libraries) + (f", OPENBLAS_CORETYPE={forced}" if forced else "")
 
 
 def _own_version() -> str:
@@ -64,12 +63,12 @@ def _own_version() -> str:
 
 
 def _load() -> str:
-    """The load of the machine: other work makes the figures of small machines useless."""
+    """Return the load of the machine: other work makes results of small machines useless."""
     return f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 
 def _processor() -> str:
-    """Name of the CPU; the standard library has none on Linux."""
+    """Name the CPU; on Linux the standard library has no name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

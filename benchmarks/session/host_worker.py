@@ -1,10 +1,10 @@
-"""Time what the calls of one tree of pyclgemm cost the host, as benchmarks/host_time.py asks.
+"""Time the calls of one tree of pyclgemm on the host, on requests of benchmarks/host_time.py.
 
     python benchmarks/session/host_worker.py TREE PLATFORM DEVICE SIZE ARGUMENTS [WAITS]
 
-It is a process of its own, so that several trees can be compared in one run, and uses only what
-pyclgemm exports, so that a tree need not have the modules of another. It reads lines "NAME CALLS"
-and answers each with the seconds that the host took to enqueue these calls.
+Each tree has such a process, so that one run can compare several. It uses only names that pyclgemm
+exports, because trees may differ in modules. It reads lines "NAME CALLS" and answers each with the
+seconds that the host took to enqueue these calls.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import pyopencl.array as cl_array
 
 BASELINE = "enqueue"
 
-#: Starts a number of calls.
+#: Starts as many calls.
 Burst = Callable[[int], None]
 
 
 def enqueue_burst(queue: cl.CommandQueue, arguments: int, waits: int) -> Burst:
-    """Make the baseline: enqueue an empty kernel that waits for the one before.
+    """Make the baseline: enqueue an empty kernel that waits for the previous one.
 
-    `arguments` is the number of its arguments, three buffers and the others integers; `waits` is
-    the number of events that it waits for.
+    Of its `arguments` arguments three are buffers and the others integers. It waits for `waits`
+    events.
     """
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
     pointers = min(arguments, 3)
@@ -47,7 +47,7 @@ def enqueue_burst(queue: cl.CommandQueue, arguments: int, waits: int) -> Burst:
     older = [cl.enqueue_marker(queue) for _ in range(waits - 1)]
     queue.finish()
 
-    # The kernel does not hold its buffers, so this function does.
+    # The kernel does not keep its buffers alive, so this function does.
     def burst(calls: int, _alive: object = buffer) -> None:
         event = first
         for _ in range(calls):
@@ -59,9 +59,9 @@ def enqueue_burst(queue: cl.CommandQueue, arguments: int, waits: int) -> Burst:
 
 
 def own_bursts(library: Any, queue: cl.CommandQueue, size: int) -> tuple[dict[str, Burst], int]:
-    """Make the calls of a library on one set of operands, each checked to give the right result.
+    """Make the calls of a library on one set of operands, and check their results.
 
-    Also returned is how many events a repeated call finds at its arrays, and has to wait for.
+    Also return the number of events that a repeated call has to wait for.
     """
     rng = np.random.default_rng(0)
     host_a, host_b = (rng.uniform(-1, 1, (size, size)).astype(np.float32) for _ in range(2))
@@ -89,7 +89,7 @@ def own_bursts(library: Any, queue: cl.CommandQueue, size: int) -> tuple[dict[st
         expected = activated if name == "DenseLayer" else product
         if not (np.abs(out.get() - expected) <= bound).all():
             raise SystemExit(f"{name} of {library.__file__} is wrong")
-    calls["plan"]()  # replaces the events of the check
+    calls["plan"]()  # replaces the events of the checks
     waits = sum(len(array.events) for array in (a, b, out))
     return {name: functools.partial(repeat, call) for name, call in calls.items()}, waits
 
@@ -101,17 +101,17 @@ def repeat(call: Callable[[], object], calls: int) -> None:
 
 
 def main() -> None:
-    """Answer requests until there are none."""
+    """Answer requests until the input ends."""
     tree, *numbers = sys.argv[1:]
     sys.path[0] = tree
     import pyclgemm
 
-    platform, device, size, arguments, *asked = map(int, numbers)
-    # Held by name: on Intel's runtime a queue does not keep its context alive.
+    platform, device, size, arguments, *requested_waits = map(int, numbers)
+    # A variable, because on Intel's runtime a queue does not keep its context alive.
     context = cl.Context([cl.get_platforms()[platform].get_devices()[device]])
     queue = cl.CommandQueue(context)
-    bursts, found = own_bursts(pyclgemm, queue, size)
-    waits = asked[0] if asked else found
+    bursts, own_waits = own_bursts(pyclgemm, queue, size)
+    waits = requested_waits[0] if requested_waits else own_waits
     bursts[BASELINE] = enqueue_burst(queue, arguments, waits)
     print(json.dumps({"pyclgemm": pyclgemm.__file__, "waits": waits}), flush=True)
     for line in sys.stdin:

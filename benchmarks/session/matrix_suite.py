@@ -1,7 +1,7 @@
-"""The suite ``matrix``: what matrix units must reach, in each precision.
+"""The suite ``matrix``: targets of matrix units in each precision.
 
-Targets are ratios of speeds in one run: mostly to cuBLAS in the same precision, or to another
-precision of this library. They are those for an H100, and one for a CPU whose compiler has half.
+Targets are ratios of speeds in one run, to cuBLAS in the same precision or to another precision.
+They are for an H100, and one is for a CPU whose compiler has float16.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TF32 = arithmetic_of("float32", "TF32_TF32_F32")
 _DOUBLE = arithmetic_of("float64")
 _INT8 = arithmetic_of("int8")
 
-#: Those that may be as good as float32; the fastest that is counts.
+#: Precisions that may be as exact as float32; the fastest exact one counts.
 _SPLIT = tuple(
     arithmetic_of("float32", name)
     for name in ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
@@ -31,24 +31,23 @@ _SPLIT = tuple(
 
 @dataclass(frozen=True)
 class MatrixTarget:
-    """What a product must reach."""
+    """The target of a product; one of the arithmetics has to reach it."""
 
     case: Case
-    #: In which it is computed; one of several has to reach the target.
     arithmetics: tuple[Arithmetic, ...]
-    #: How many times as fast as the reference.
+    #: Least speed over that of the reference.
     ratio: float
     contender: str = PLAN
     reference: str = CUBLAS
-    #: Of the reference, where it is not that of the contender.
+    #: None is that of the contender.
     reference_arithmetic: Arithmetic | None = None
-    #: Whether the error must not be larger than the reference's.
+    #: Whether the error may not exceed the reference's.
     as_exact: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """Products that are measured in one arithmetic, and the contenders that take no part."""
+    """Products that are measured in one arithmetic without some contenders."""
 
     arithmetic: Arithmetic
     cases: tuple[Case, ...]
@@ -60,18 +59,14 @@ def _cubes(*sizes: int, dense: bool = False) -> list[Case]:
     return parse_shapes(text, dense=dense, suite=SUITE)
 
 
-def _layers() -> list[Case]:
-    return [case_of(shape, SUITE, dense=True) for shape in TUNED["dense"]]
-
-
 def gpu_targets() -> list[MatrixTarget]:
-    """What an H100 must reach."""
+    """Return the targets of an H100."""
     targets = []
     for sixteen in (_HALF, _BFLOAT):
         ratios = [(case, 1.0) for case in _cubes(4096, 8192, dense=True)]
         ratios += [(case, 0.95) for case in _cubes(2048)]
         ratios += [(case, 0.85) for case in _cubes(1024)]
-        ratios += [(case, 0.9) for case in _layers()]
+        ratios += [(case_of(shape, SUITE, dense=True), 0.9) for shape in TUNED["dense"]]
         for case, ratio in ratios:
             targets.append(MatrixTarget(case, (sixteen,), ratio))
             if case.dense:
@@ -86,15 +81,16 @@ def gpu_targets() -> list[MatrixTarget]:
 
 
 def cpu_targets() -> list[MatrixTarget]:
-    """What a CPU must reach."""
+    """Return the target of a CPU."""
     return [MatrixTarget(case, (_HALF,), 1.0, PLAN, PLAN, _FLOAT) for case in _cubes(1024)]
 
 
 def matrix_runs(*, on_cpu: bool) -> list[Run]:
-    """What has to be measured, each product once in an arithmetic."""
+    """Return the products and references of all targets, each once in an arithmetic."""
     targets = cpu_targets() if on_cpu else gpu_targets()
     products: dict[Arithmetic, dict[str, Case]] = {}
-    by_mma = {(str(one.case), one.arithmetics[0]) for one in targets if one.contender == MMA}
+    of_mma = [target for target in targets if target.contender == MMA]
+    by_mma = {(str(target.case), target.arithmetics[0]) for target in of_mma}
     for target in targets:
         wanted = [*target.arithmetics]
         if target.reference_arithmetic is not None:
@@ -102,14 +98,14 @@ def matrix_runs(*, on_cpu: bool) -> list[Run]:
         for arithmetic in wanted:
             cases = products.setdefault(arithmetic, {})
             known = cases.get(str(target.case))
-            # As a dense layer too, if any target asks for it in this arithmetic.
-            asks = arithmetic in target.arithmetics and target.case.dense
-            dense = asks or (known is not None and known.dense)
+            # Also as a dense layer, if a target in this arithmetic is for one.
+            dense = arithmetic in target.arithmetics and target.case.dense
+            dense = dense or (known is not None and known.dense)
             cases[str(target.case)] = replace(target.case, dense=dense)
     runs = []
     for arithmetic, cases in products.items():
-        also = tuple(case for case in cases.values() if (str(case), arithmetic) in by_mma)
-        others = tuple(case for case in cases.values() if case not in also)
-        runs += [Run(arithmetic, others, (MMA,))] if others else []
-        runs += [Run(arithmetic, also)] if also else []
+        with_mma = tuple(case for case in cases.values() if (str(case), arithmetic) in by_mma)
+        without_mma = tuple(case for case in cases.values() if case not in with_mma)
+        runs += [Run(arithmetic, without_mma, (MMA,))] if without_mma else []
+        runs += [Run(arithmetic, with_mma)] if with_mma else []
     return runs

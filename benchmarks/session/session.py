@@ -1,4 +1,4 @@
-"""One run over many cases: who takes part, who is left out and why, what was measured."""
+"""One run over many cases: it checks and times the contenders, and keeps records."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ from pyclgemm.measure.bench import Bench, Pace, Timing
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock
 from pyclgemm.measure.verify import MeasuredError
 
-#: Contenders of this library; `DENSE_ONLY` needs a constant second operand.
+#: Contenders of this library.
 OWN = (PLAN, GEMM, PACKED, LAYER, QUEUED, MMA)
+#: Contenders that need a constant second operand.
 DENSE_ONLY = (PACKED, LAYER, CUBLAS_LAYER)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One contender on one case."""
+    """The time and the error of one contender on one case."""
 
     case: Case
-    #: The types and the precision that were asked for.
+    #: The requested types and precision.
     arithmetic: Arithmetic
-    #: One of `benchmarks.contenders.contenders.NAMES`.
     contender: str
     timing: Timing
-    #: Sets of operands among which the calls rotated.
+    #: Number of sets of operands among which the calls rotated.
     sets: int
-    #: Largest error as a part of what is allowed.
+    #: Largest error over its bound.
     error: float
-    #: The same as a part of ``|A| |B|``.
+    #: Largest error over ``|A| |B|``.
     relative_error: float = float("nan")
 
 
 @dataclass
 class Session:
-    """State of a run, kept so that an interrupted one still has its results."""
+    """A run and its records, which an interrupted run keeps."""
 
     queue: cl.CommandQueue
     factories: Mapping[str, Factory]
     pace: Pace
-    #: Told in a sentence what was left out.
+    #: Receives a sentence about everything that is left out.
     say: Callable[[str], None]
-    #: Seconds; a contender that would need longer for one product of a case, at the best speed
-    #: that it has shown so far, is left out there.
+    #: Seconds. A contender is left out of a case if one product would take longer at the best
+    #: speed that it has reached so far.
     longest_product: float
-    #: Holds `queue` while short products are enqueued; None times all on the host.
+    #: Holds `queue` while short products are enqueued; None: the host's clock times them.
     blocker: Blocker | None = None
     clock: Clock | None = None
-    #: Sets of operands to rotate among; None takes as many as no cache holds.
+    #: Number of sets of operands; None: more than a cache holds.
     sets: int | None = None
     seed: int = 0
-    #: Multiply-adds up to which a result is checked as a whole; None takes many.
+    #: Only parts of products of more multiply-adds are checked; None: a large number.
     most_work: int | None = None
-    #: Contenders of this library: an error or a wrong result of theirs is a failure.
+    #: Contenders of this library: their errors and wrong results are failures.
     own: Collection[str] = OWN
     records: list[Record] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -84,24 +84,21 @@ class Session:
         progress: Callable[[float], None],
         without: Collection[str] = (),
     ) -> None:
-        """Measure the cases one by one; `progress` is told parts that add up to their number.
-
-        Contenders in `without` take no part.
-        """
+        """Measure the cases without some contenders; `progress` gets parts of 1 for each case."""
         for case in cases:
-            told = 0.0
+            reported = 0.0
 
-            def tell(part: float) -> None:
-                nonlocal told
-                told += part
+            def report(part: float) -> None:
+                nonlocal reported
+                reported += part
                 progress(part)
 
             try:
-                self.run_case(case, arithmetic, tell, without)
-            except Exception as error:  # memory ran out, say; what was measured must not be lost
+                self.run_case(case, arithmetic, report, without)
+            except Exception as error:  # such as a lack of memory; the records must not be lost
                 self.failures.append(f"{case} {arithmetic} was given up: {error!r}")
                 self.say(self.failures[-1])
-            progress(1.0 - told)
+            progress(1.0 - reported)
 
     def run_case(
         self,
@@ -110,7 +107,7 @@ class Session:
         progress: Callable[[float], None],
         without: Collection[str] = (),
     ) -> None:
-        """Make the matrices, check every contender, time those that are right."""
+        """Make the matrices, check every contender and time the correct ones."""
         names = [
             name
             for name in self.factories
@@ -127,33 +124,30 @@ class Session:
             case, arithmetic, self.queue, rng, sets=self.sets, blocker=self.blocker,
             most_work=self.most_work,
         )  # fmt: skip
-        errors: dict[str, MeasuredError] = {}
-        bench = Bench(self.pace, rng=rng, clock=self.clock)
-        contenders = []
+        checked: dict[CheckedContender, MeasuredError] = {}
         for name in names:
-            contender = self._prepare(name, operands, errors)
-            if contender is not None:
-                contenders.append(contender)
-                bench.add(contender)
-        if not contenders:
+            if found := self._check(name, operands):
+                contender, error = found
+                checked[contender] = error
+        if not checked:
             return
+        bench = Bench(self.pace, *checked, rng=rng, clock=self.clock)
         try:
             bench.run(report=progress)
         except KeyboardInterrupt:
-            self._record(contenders, bench.timings(), operands, errors)
+            self._record(checked, bench.timings(), operands)
             raise
-        self._record(contenders, bench.timings(), operands, errors)
+        self._record(checked, bench.timings(), operands)
 
     def _record(
         self,
-        contenders: Sequence[CheckedContender],
+        checked: Mapping[CheckedContender, MeasuredError],
         timings: Mapping[str, Timing],
         operands: Operands,
-        errors: Mapping[str, MeasuredError],
     ) -> None:
-        """Keep what was measured; of an interrupted case that is not every contender."""
+        """Keep the timings; an interrupted case does not have those of all contenders."""
         case, arithmetic = operands.case, operands.arithmetic
-        for contender in contenders:
+        for contender, error in checked.items():
             if contender.name not in timings:
                 continue
             name, timing = contender.name, timings[contender.name]
@@ -163,19 +157,15 @@ class Session:
                     f"{name} could not be timed behind a blocker in {case}: "
                     "its figure has the host's time in it."
                 )
-            # The fastest burst: other work on the machine slows whole cases, not each burst.
+            # By the fastest burst: other work on the machine slows most bursts, but hardly all.
             speed = case.flops(arithmetic.dtype) / min(timing.samples)
             key = name, arithmetic
             self._best[key] = max(self._best.get(key, 0.0), speed)
-            error = errors[name]
-            self.records.append(
-                Record(
-                    case, arithmetic, name, timing, len(operands.sets), error.ratio, error.largest
-                )
-            )  # fmt: skip
+            errors = error.ratio, error.largest
+            self.records.append(Record(case, arithmetic, name, timing, len(operands.sets), *errors))
 
     def _fast_enough(self, names: Sequence[str], case: Case, arithmetic: Arithmetic) -> list[str]:
-        """Those that have not shown to be too slow for the case."""
+        """Return the contenders that are fast enough for the case."""
         fit, slow = [], []
         for name in names:
             speed = self._best.get((name, arithmetic))
@@ -196,10 +186,10 @@ class Session:
         self.say(f"{case} goes without {', '.join(slow)}: {reason}.")
         return fit
 
-    def _prepare(
-        self, name: str, operands: Operands, errors: dict[str, MeasuredError]
-    ) -> CheckedContender | None:
-        """Make a contender, run it once and check its result; None if it cannot take part."""
+    def _check(
+        self, name: str, operands: Operands
+    ) -> tuple[CheckedContender, MeasuredError] | None:
+        """Make a contender, run it once and measure its error; None if this fails."""
         case = operands.case
         try:
             contender = self.factories[name](operands)
@@ -207,15 +197,14 @@ class Session:
             contender.enqueue(contender.step)
             contender.finish()
             result = contender.result()
-        except Exception as error:  # other libraries raise what they like; the run goes on
+        except Exception as error:  # other libraries may raise anything; the run goes on
             self._say_once(f"{name} is left out of {operands.arithmetic}", case, str(error))
             if name in self.own and not isinstance(error, UnsupportedError):
                 self.failures.append(f"{name} raised for {case} {operands.arithmetic}: {error!r}")
             return None
         measured = operands.error(result, contender.precision, contender.bias)
         if measured.held:
-            errors[name] = measured
-            return contender
+            return contender, measured
         message = (
             f"{name} is WRONG for {case} {operands.arithmetic}: its error is "
             f"{measured.ratio:.3g} times what rounding in {contender.precision.name} allows; it is "
@@ -227,7 +216,7 @@ class Session:
         return None
 
     def _say_once(self, what: str, case: Case, cause: str) -> None:
-        """State a failure once, not for every case that has the same cause."""
+        """Report a failure once, not for every case with the same cause."""
         if (what + cause) not in self._said:
             self._said.add(what + cause)
             self.say(f"{what} (from {case} on): {cause}")

@@ -1,1 +1,1 @@
-"""The steps that ladder.py measures, from a naive kernel to the best one, and the report."""
+"""The steps of ladder.py, from a naive kernel to the best one, and the report on them."""

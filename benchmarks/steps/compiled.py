@@ -1,4 +1,4 @@
-"""What clang makes of each step of the ladder for an AMD GPU, neither of which need be here."""
+"""The steps of the ladder, compiled by clang for an AMD GPU, or read from an earlier report."""
 
 from __future__ import annotations
 
@@ -13,49 +13,39 @@ from benchmarks.steps.steps import ladder_steps
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.problem.shape import GemmShape
 
-#: Columns of the report's CSV file, by the names that `benchmarks.amd.rows` gives them.
+#: Columns of the report's CSV file by their names in `benchmarks.amd.rows`.
 COLUMNS = {
     "vgprs": "vgprs", "spilled_vgprs": "spilled_vgprs", "scratch_bytes": "scratch_bytes",
     "lds_bytes": "lds_bytes", "waves_per_simd": "waves_per_simd", "dual_share": "dual_share",
     "fmas_per_slot": "fmas_per_slot", "config": "compiled_config",
 }  # fmt: skip
 
-#: Facts in its rows: by which compiler, and for what.
+#: Facts in its rows: the compiler, and the architecture.
 FACTS = ("compiler", "compiled for")
 
 
 def compile_ladder(
     architecture: str, size: int, clang: str | None = None, rocm_path: str | None = None
 ) -> tuple[dict[str, Figures], str]:
-    """Compile the steps of a typical device of an architecture, in its default mode.
+    """Compile the steps for a typical device of an architecture in its default mode.
 
-    Returns
-    -------
-    figures : dict
-        By step, from `benchmarks.amd.rows.figures_of`.
-    compiler : str
-        The compiler's version.
+    Return the figures of `benchmarks.amd.rows.figures_of` by step, and the compiler's version.
     """
     product = GemmShape(size, size, size).product(reads_c=True)
     variant = variants_of(architecture)[0]
     with tempfile.TemporaryDirectory() as scratch:
         compiler = Compiler(find_clang(clang), find_rocm_path(rocm_path), Path(scratch))
-        figures = {
-            step.name: figures_of(
-                compile_row(compiler, architecture, variant, product, step.config)
-            )
+        rows = {
+            step.name: compile_row(compiler, architecture, variant, product, step.config)
             for step in ladder_steps(size, typical_traits(architecture))
         }
-        return figures, compiler.version()
+        return {name: figures_of(row) for name, row in rows.items()}, compiler.version()
 
 
 def read_compiled(path: Path) -> tuple[dict[str, Figures], dict[str, str]]:
-    """Read the figures and `FACTS` that an earlier run wrote into its CSV file.
+    """Read the figures and `FACTS` from the CSV file of an earlier run.
 
-    Raises
-    ------
-    CompilerError
-        If nothing was compiled in that run, or it is no such file.
+    `CompilerError` is raised if nothing was compiled in that run, or it is another kind of file.
     """
     try:
         frame = pd.read_csv(path, index_col="step", dtype={"step": str})

@@ -1,4 +1,4 @@
-"""What was measured and compiled of the ladder, as one table: a row for each step and rival."""
+"""The measured and compiled figures of the ladder in one table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.session.session import Record
 from benchmarks.steps.compiled import COLUMNS
 from benchmarks.steps.step import Step
 
-#: Names of rows beside the steps.
+#: Names of rows that are not steps.
 CHOICE = "choice"
 UNITS = "units"
 OWN_RIVALS = (CHOICE, UNITS)
@@ -27,37 +27,22 @@ def ladder_frame(
     records: Sequence[Record],
     compiled: Mapping[str, Mapping[str, str | int | float]],
 ) -> pd.DataFrame:
-    """Join what was measured and what was compiled of each step.
+    """Join the measured and the compiled figures with a row for each step, then each rival.
 
-    Parameters
-    ----------
-    steps : sequence of Step
-        From bottom to top.
-    beside : mapping
-        Titles of other contenders by name, in the order of rows.
-    records : sequence of Record
-        What was measured.
-    compiled : mapping
-        By step, the figures of `benchmarks.amd.rows` for the architecture that was asked for.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by name: title, seconds, gflops, percent (of the vendor's library), speedup (over
-        the step before; of the library's choice over the last step), error (as a part of what
-        rounding allows), config, and `benchmarks.steps.compiled.COLUMNS`. Unknown values are
-        missing.
+    `beside` has the titles of the rivals by name, and `compiled` the figures of
+    `benchmarks.amd.rows` by step. The columns are title, seconds, gflops, percent (of the vendor's
+    library), speedup (over the previous step; of the library's choice over the last step), error
+    (over its bound), config, and `COLUMNS`. Unknown values are missing.
     """
     titles = {step.name: step.title for step in steps} | dict(beside)
     frame = pd.DataFrame({"title": titles})
     known = {record.contender: record for record in records}
     for name, record in known.items():
-        seconds = record.timing.median
+        seconds, samples = record.timing.median, record.timing.samples
         frame.loc[name, "seconds"] = seconds
         frame.loc[name, "gflops"] = record.case.flops(record.arithmetic.dtype) / seconds / 1e9
-        frame.loc[name, "seconds_25"] = np.quantile(record.timing.samples, 0.25)
-        frame.loc[name, "seconds_75"] = np.quantile(record.timing.samples, 0.75)
-        frame.loc[name, "bursts"] = len(record.timing.samples)
+        frame.loc[name, ["seconds_25", "seconds_75"]] = np.quantile(samples, (0.25, 0.75))
+        frame.loc[name, "bursts"] = len(samples)
         frame.loc[name, "error"] = record.error
     for column in ("seconds", "gflops", "percent", "speedup", "vgprs"):
         if column not in frame:
@@ -70,23 +55,18 @@ def ladder_frame(
     for step in steps:
         frame.loc[step.name, "config"] = str(step.config)
     for name, figures in compiled.items():
-        for one, column in COLUMNS.items():
-            frame.loc[name, column] = figures[one]
+        for figure, column in COLUMNS.items():
+            frame.loc[name, column] = figures[figure]
     frame.index.name = "step"
     return frame
 
 
 def vendor_of(frame: pd.DataFrame) -> str | None:
-    """The vendor's library among those that were measured, for a CPU what NumPy calls."""
+    """Name the measured library of the vendor, or NumPy for a CPU."""
     measured = frame.index[frame["gflops"].notna()]
     return next((name for name in VENDORS if name in measured), None)
 
 
-def measured_columns(frame: pd.DataFrame) -> bool:
-    """Whether anything was timed."""
-    return bool(frame["gflops"].notna().any())
-
-
-def compiled_columns(frame: pd.DataFrame) -> bool:
-    """Whether anything was compiled for an architecture."""
-    return bool(frame["vgprs"].notna().any())
+def has_column(frame: pd.DataFrame, column: str) -> bool:
+    """Say whether any row has a value: of "gflops" if it was timed, of "vgprs" if compiled."""
+    return bool(frame[column].notna().any())

@@ -11,38 +11,37 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from benchmarks.reports.output import RESULTS
-from benchmarks.steps.frame import compiled_columns, measured_columns, vendor_of
+from benchmarks.reports.report import speed_text
+from benchmarks.session import command
+from benchmarks.steps.frame import has_column, vendor_of
 from benchmarks.steps.step import Step, changed_parameters
 from pyclgemm.analysis.report import save_figure
-from pyclgemm.host.files import write_whole
 
-_STEP_COLOUR, _BESIDE_COLOUR = "#0072B2", "#7F7F7F"
+#: A heading and a format of numbers, by column.
+_Columns = dict[str, tuple[str, Callable[[float], str]]]
 
-
-def _number(form: str) -> Callable[[float], str]:
-    return lambda value: "-" if pd.isna(value) else form.format(value)
+_STEP_COLOUR, _RIVAL_COLOUR = "#0072B2", "#7F7F7F"
 
 
-def _speed(value: float) -> str:
-    return "-" if pd.isna(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _number(form: str, factor: float = 1.0) -> Callable[[float], str]:
+    return lambda value: "-" if pd.isna(value) else form.format(factor * value)
 
 
-def _columns(frame: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
-    """Headings and formats of the numbers that there are, by column."""
-    shown: dict[str, tuple[str, Callable[[float], str]]] = {}
-    if measured_columns(frame):
-        shown["seconds"] = ("ms", lambda value: _number("{:.3f}")(1e3 * value))
-        shown["gflops"] = ("GFLOPS", _speed)
+def _columns(frame: pd.DataFrame) -> _Columns:
+    """Return the headings and formats of the columns that have numbers."""
+    shown: _Columns = {}
+    if has_column(frame, "gflops"):
+        shown["seconds"] = ("ms", _number("{:.3f}", 1e3))
+        shown["gflops"] = ("GFLOPS", lambda value: "-" if pd.isna(value) else speed_text(value))
         if vendor := vendor_of(frame):
             shown["percent"] = (f"% {vendor}", _number("{:.1f}"))
         shown["speedup"] = ("x before", _number("{:.2f}"))
-    if compiled_columns(frame):
+    if has_column(frame, "vgprs"):
         shown["vgprs"] = ("VGPRs", _number("{:.0f}"))
         shown["spilled_vgprs"] = ("spills", _number("{:.0f}"))
         shown["lds_bytes"] = ("LDS B", _number("{:.0f}"))
         shown["waves_per_simd"] = ("waves", _number("{:.0f}"))
-        shown["dual_share"] = ("dual %", lambda value: _number("{:.0f}")(100 * value))
+        shown["dual_share"] = ("dual %", _number("{:.0f}", 100))
         shown["fmas_per_slot"] = ("FMAs/slot", _number("{:.2f}"))
     return shown
 
@@ -63,28 +62,26 @@ def ladder_table(frame: pd.DataFrame, title: str) -> Table:
     return table
 
 
-def _cells(
-    row: pd.Series, columns: Mapping[str, tuple[str, Callable[[float], str]]]
-) -> Iterator[str]:
+def _cells(row: pd.Series, columns: _Columns) -> Iterator[str]:
     return (form(row[column]) for column, (_, form) in columns.items())
 
 
 def legend(frame: pd.DataFrame, architecture: str) -> str:
-    """Say what the columns are."""
+    """Explain the columns."""
     parts = []
-    if measured_columns(frame):
+    if has_column(frame, "gflops"):
         parts.append(
-            "Medians of bursts taken in turn in one run, results checked against float64 before; "
-            "packing of operands is within the time. `x before`: times as fast as the step before."
+            "Medians of bursts taken in turn in one run, after results were checked against "
+            "float64; the time includes packing. `x before`: speed over that of the previous step."
         )
         if vendor_of(frame) == "NumPy":
             parts.append("NumPy has no alpha and beta: its time is that of the product alone.")
-    if compiled_columns(frame):
+    if has_column(frame, "vgprs"):
         parts.append(
             f"Compiled offline for {architecture}, not run: vector registers and spilled ones, "
-            "bytes of local memory of a work-group, waves that a SIMD unit holds; of the main "
-            "loop, the share of multiply-adds in dual-issue pairs (v_dual_fmac_f32), and "
-            "multiply-adds for each issue slot of the vector unit, of which 2 is the most."
+            "bytes of local memory of a work-group, waves of a SIMD unit; for the main loop the "
+            "share of multiply-adds in dual-issue pairs (v_dual_fmac_f32), and multiply-adds per "
+            "issue slot of the vector unit, at most 2."
         )
     return " ".join(parts)
 
@@ -98,33 +95,16 @@ def write_report(
     folder: Path,
     stem: str,
 ) -> list[Path]:
-    """Write the report in Markdown with a section a step, its chart, and the CSV file.
+    """Write a report in Markdown with a section for each step, a chart and the CSV file.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From `benchmarks.steps.frame.ladder_frame`.
-    steps : sequence of Step
-        Of the device that was measured, or else of `architecture`.
-    title : str
-        Of report and chart.
-    architecture : str
-        For which the kernels were compiled.
-    facts : mapping
-        The machine and the versions.
-    folder, stem : Path, str
-        Where the files go, and how their names begin.
-
-    Returns
-    -------
-    list of Path
-        The files, the report first.
+    `steps` are those of the device that was measured, or else of `architecture`, for which they
+    were compiled. The paths are returned, the report first.
     """
     report, chart, csv = (folder / f"{stem}.{suffix}" for suffix in ("md", "png", "csv"))
     lines = _report(frame, steps, title, architecture, facts, chart.name)
-    write_whole(report, "\n".join(lines) + "\n", RESULTS)
+    command.write(report, "\n".join(lines) + "\n")
     _plot(frame, title, chart)
-    write_whole(csv, frame.assign(**facts).to_csv(), RESULTS)
+    command.write(csv, frame.assign(**facts).to_csv())
     return [report, chart, csv]
 
 
@@ -151,12 +131,17 @@ def _report(
         row = frame.loc[step.name]
         if "compiled_config" in row and row["compiled_config"] != row["config"]:
             yield from ("", f"Compiled for {architecture} as: `{row['compiled_config']}`")
-        if told := _told(row, columns):
-            yield from ("", told)
+        figures = [
+            f"{heading} {form(row[column])}"
+            for column, (heading, form) in columns.items()
+            if not pd.isna(row[column])
+        ]
+        if figures:
+            yield from ("", "; ".join(figures))
 
 
 def _parameters(before: Step | None, step: Step) -> str:
-    """The parameters that changed, or all where the family did."""
+    """List the parameters that changed, or all if the family changed."""
     if before is None or before.config.family != step.config.family:
         return f"`{step.config}` of the {step.config.family} family"
     return ", ".join(
@@ -164,20 +149,10 @@ def _parameters(before: Step | None, step: Step) -> str:
     )
 
 
-def _told(row: pd.Series, columns: Mapping[str, tuple[str, Callable[[float], str]]]) -> str:
-    """The known figures of a step, in a line."""
-    known = [
-        f"{heading} {form(row[column])}"
-        for column, (heading, form) in columns.items()
-        if not pd.isna(row[column])
-    ]
-    return "; ".join(known)
-
-
 def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
-    """Draw a bar for each row: its speed, or where nothing was timed, multiply-adds a slot."""
-    column, label = "fmas_per_slot", "multiply-adds for each issue slot of the main loop"
-    if measured_columns(frame):
+    """Draw the speed of each row or, if nothing was timed, its multiply-adds per issue slot."""
+    column, label = "fmas_per_slot", "multiply-adds per issue slot of the main loop"
+    if has_column(frame, "gflops"):
         column, label = "gflops", "GFLOPS, median"
     rows = frame[frame[column].notna()]
     is_step = rows["config"].notna()
@@ -185,9 +160,9 @@ def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
     axes = figure.subplots()
     bars = axes.barh(
         [f"{name}: {row['title']}" for name, row in rows.iterrows()], rows[column],
-        color=[_STEP_COLOUR if one else _BESIDE_COLOUR for one in is_step],
+        color=[_STEP_COLOUR if step else _RIVAL_COLOUR for step in is_step],
     )  # fmt: skip
-    axes.bar_label(bars, [_speed(value) for value in rows[column]], padding=3)
+    axes.bar_label(bars, [speed_text(value) for value in rows[column]], padding=3)
     axes.margins(x=0.12)
     axes.invert_yaxis()
     axes.set_xlabel(label)

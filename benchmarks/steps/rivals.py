@@ -1,7 +1,8 @@
-"""What takes turns with the steps of the ladder: the library's own choice, and other libraries."""
+"""The rivals of the steps of the ladder: the library's own choice, and other libraries."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -17,12 +18,12 @@ from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.problem.precision import resolve_precision
 
-#: Of matrix units, the first algorithm that a device can run.
+#: Algorithms of matrix units; the first that the device can run takes part.
 _UNIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X6")
 
 
 def unit_precision(size: int, traits: DeviceTraits) -> str | None:
-    """The algorithm by which matrix units come near to float32, where the device has them.
+    """Return the algorithm of the device's matrix units that is close to float32; None if none is.
 
     Examples
     --------
@@ -31,11 +32,9 @@ def unit_precision(size: int, traits: DeviceTraits) -> str | None:
     ('TF32_TF32_F32_X3', None)
     """
     for precision in _UNIT_PRECISIONS:
-        try:
+        with contextlib.suppress(UnsupportedError):
             choice_of(size, traits, precision)
-        except UnsupportedError:
-            continue
-        return precision
+            return precision
     return None
 
 
@@ -48,10 +47,10 @@ def rival_factories(
     facts: dict[str, str],
     say: Callable[[str], None],
 ) -> tuple[dict[str, Factory], dict[str, str]]:
-    """Find what takes part beside the steps: makers of contenders, and titles, by name.
+    """Return the makers and the titles of the rivals by name.
 
-    The library's choice takes no part where it is the last step. Versions of the libraries that are
-    found are added to `facts`; `say` is told what is missing.
+    The library's choice is no rival if it is the last step. Versions of libraries are added to
+    `facts`, and `say` is told what is missing.
     """
     factories: dict[str, Factory] = {}
     titles = {}
@@ -62,18 +61,15 @@ def rival_factories(
     else:
         facts["choice"] = f"the library takes step {steps[-1].name} by itself"
     if precision := unit_precision(size, traits):
+        algorithm = resolve_precision(precision, "float32")
         factories[UNITS] = functools.partial(
-            contenders.plan_contender,
-            name=UNITS,
-            precision=resolve_precision(precision, "float32"),
+            contenders.plan_contender, name=UNITS, precision=algorithm
         )
         titles[UNITS] = f"matrix units, {precision}: not true float32"
     names = [
         name for name in VENDORS if name != contenders.NUMPY or device.type & cl.device_type.CPU
     ]
     others = make_factories(names, device, clblast_path, facts, say)
-    return factories | others, titles | {name: _described(name) for name in others}
-
-
-def _described(name: str) -> str:
-    return "the product alone" if name == contenders.NUMPY else "in place"
+    for name in others:
+        titles[name] = "the product alone" if name == contenders.NUMPY else "in place"
+    return factories | others, titles

@@ -1,4 +1,4 @@
-"""One step of the ladder: a kernel, what changed, and why it helps."""
+"""One step of the ladder."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from pyclgemm.codegen.config import Config
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the ladder."""
+    """A configuration, with one sentence on what changed and one on why it helps."""
 
-    #: A number, with a letter where a step has two parts.
+    #: A number, with a letter if the step has two parts.
     name: str
-    #: The technique in a few words.
     title: str
-    #: What changed, and why it helps: a sentence each.
     what: str
     why: str
     config: Config
 
 
 def changed_parameters(before: Step, step: Step) -> dict[str, tuple[int, int]]:
-    """The parameters in which a step differs from the one before: old and new values.
+    """Return the old and new values of the parameters that changed since the previous step.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The eight steps from a naive kernel to the best one, on a device."""
+"""The eight steps from a naive kernel to the best one on a device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyclgemm.selection.select import Choice
 def choice_of(
     size: int, traits: DeviceTraits, precision: str | None = None, path: str | None = None
 ) -> Choice:
-    """The library's own choice for the ladder's product, or that of a path."""
+    """Choose a kernel for the ladder's product as the library does, or in one path."""
     problem = GemmShape(size, size, size).problem(precision=precision, reads_c=True)
     return choose(problem, traits, load_database(), path)
 
 
 def ladder_steps(size: int, traits: DeviceTraits) -> tuple[Step, ...]:
-    """The steps for a product of `size` in m, n and k; some depend on the device.
+    """Return the steps for a product with m = n = k = `size`; some depend on the device.
 
     Examples
     --------

@@ -235,7 +235,7 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
     alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype.startswith("complex") else (1.5, 0.25)
     options = {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
     try:
-        library.gemm(queue, a.array, b.array, c.array, **options)
+        library.prepare(queue, a.array, b.array, c.array, **options)()
     except clblast.CLBlastError as error:
         if error.status in (-2044, -2045):
             pytest.skip(str(error))
@@ -250,7 +250,7 @@ def test_clblast_takes_batches(library, queue, rng):
     a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
     out = cl_array.zeros(queue, (3, 7, 5), np.float32)
     operands = (cl_array.to_device(queue, host) for host in (a, b))
-    library.gemm(queue, *operands, out, trans_b=True)
+    library.prepare(queue, *operands, out, trans_b=True)()
     np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
 
 
@@ -268,7 +268,7 @@ def test_clblast_refuses_what_it_cannot_express_or_reach(library, queue):
     # A view into a buffer that is too small for the rows that it claims.
     beyond = cl_array.Array(queue, (8, 4), np.float32, data=square.base_data)
     with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
-        library.gemm(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))
+        library.prepare(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))()
 
 
 def test_an_absent_clblast_is_a_clear_message_and_leaves_its_column_out(queue, monkeypatch):
