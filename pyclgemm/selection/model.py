@@ -27,7 +27,7 @@ from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
 from .features import Features, extents, features_of, features_of_record, problem_of, seconds_of
 from .records import Match, Record, Source, kind_of
-from .residuals import Residuals
+from .residuals import Corrections, Residuals
 
 #: The logarithm by which a configuration counts as slower that was measured nowhere near: the least
 #: of many uncertain predictions is too low.
@@ -223,7 +223,7 @@ class Ranking:
         }
         self.candidates = [(config, known.candidates[config]) for config in able]
         self._table = known.table(list(able.items()))
-        self._corrections = known.residuals.of(list(able), self._table, _layout(problem))
+        self._corrections = Corrections(known.residuals, list(able), self._table, _layout(problem))
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates, the one that is expected to be the fastest first."""
