@@ -1,4 +1,4 @@
-"""The tuner's side of the measuring process, what the two say to each other, and the log of it."""
+"""The measuring process as the tuner sees it: requests, answers, and the log of trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..host.files import JsonError, Purpose, append_line, check_writable, parse_
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
 
-#: How a trial can come out; all but the first leave the configuration out of the running.
+#: The statuses of a trial; only the first one makes the configuration a candidate.
 FINE = "fine"
 OUTCOMES = {
     FINE: "right, and timed",
@@ -40,7 +40,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration to be measured on a shape, in turn with a rival: the best one so far."""
+    """A configuration to measure on a shape, in turn with a rival: the best one so far."""
 
     shape: GemmShape
     config: Config
@@ -49,29 +49,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial came out."""
+    """The result of a trial."""
 
     status: str  # a key of `OUTCOMES`
-    seconds: float | None = None  # median time of one product or batch; None unless it is fine
-    rival_seconds: float | None = None  # that of the rival, in turn with it
-    reason: str = ""  # what was wrong, in one line
+    seconds: float | None = None  # median time of one product or batch; None unless fine
+    rival_seconds: float | None = None  # the same of the rival
+    reason: str = ""  # one line about a failure
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
-    """The trial as plain data."""
+    """The trial as JSON."""
     rival = trial.rival and config_to_json(trial.rival)
     return {"shape": str(trial.shape), "config": config_to_json(trial.config), "rival": rival}
 
 
 def trial_from_json(document: Mapping[str, Any]) -> Trial:
-    """Undo `trial_to_json`."""
+    """The inverse of `trial_to_json`."""
     rival = document["rival"]
     shape = shape_from_json(document["shape"])
     return Trial(shape, as_config(document["config"]), rival and as_config(rival))
 
 
 def shape_from_json(text: str) -> GemmShape:
-    """Undo `str`; `ValueError` if the text is no shape."""
+    """Parse a shape as `str` writes it, or raise `ValueError`."""
     shape = GemmShape.parse(text)
     if shape is None:
         raise ValueError(f"{text!r} is no shape")
@@ -79,20 +79,20 @@ def shape_from_json(text: str) -> GemmShape:
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
-    """A configuration as plain data, with its family as "path"."""
+    """A configuration as JSON, with its family as "path"."""
     return {"path": config.family, **config.as_dict()}
 
 
-#: Seconds that finding and opening the device may take.
+#: Seconds allowed for finding and opening the device.
 _START_SECONDS = 120.0
 
 
 class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
-    """A process that measures, restarted whenever a trial makes it die or hang.
+    """A measuring process, restarted whenever a trial makes it die or hang.
 
-    It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
-    `command` is replaced in tests. `traits` are the device's facts. Where the process met with a
-    `PyclgemmError` as it opened the device, that is raised.
+    The device, the element type and the arithmetic are as for `pyclgemm.tuning.tuner.tune`;
+    `traits` are those of the device. Tests replace `command`. A `PyclgemmError` that the process
+    meets while it opens the device is raised here.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         try:
             self.traits = self._start()
-        except BaseException:  # nobody has the object by which to end the process
+        except BaseException:  # the caller has no object to end the process with
             self.close()
             raise
 
@@ -117,22 +117,22 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         self.close()
 
     def run(self, trial: Trial, timeout: float) -> Outcome:
-        """Have a trial measured; if that takes longer than `timeout` seconds, kill the process.
+        """Measure a trial; kill the process after `timeout` seconds.
 
-        A process that died is started again by the next call.
+        The next call starts a dead process again.
         """
         answer = self._ask(trial_to_json(trial), timeout)
         if isinstance(answer, str):
-            answer = {"status": answer, "reason": self._last_words(answer, timeout)}
+            answer = {"status": answer, "reason": self._failure_reason(answer, timeout)}
         outcome = Outcome(**answer)
         if outcome.status in ("crash", "timeout"):
             self.close()
         return outcome
 
     def prepare(self, trials: Sequence[Trial], timeout: float) -> None:
-        """Have the candidates of some trials built side by side, before they are run.
+        """Build the candidates of some trials in parallel, before they are run.
 
-        If that kills the process or takes too long, the trials will tell which one did it.
+        If that kills the process or takes too long, the trials will show which one did it.
         """
         request = {"build": [trial_to_json(trial) for trial in trials]}
         if isinstance(self._ask(request, timeout), str):
@@ -144,12 +144,12 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         if process is None:
             return
         process.kill()
-        # A driver may hold a dying process for as long as its kernel hangs.
+        # A driver may keep a killed process alive as long as its kernel hangs.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)
         for stream in (process.stdin, process.stdout, self._errors):
             if stream is not None:
-                with contextlib.suppress(OSError):  # what was still to be written has no reader
+                with contextlib.suppress(OSError):  # buffered output has no reader
                     stream.close()
 
     def _start(self) -> DeviceTraits:
@@ -162,7 +162,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            # Its current folder may be anybody's: nothing is imported from there.
+            # Nothing is imported from the current folder, which may be anybody's.
             env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         )
         self._answers = queue.Queue()
@@ -171,9 +171,9 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         ).start()
         answer = self._ask(self._first, _START_SECONDS)
         if isinstance(answer, str):
-            words = self._last_words(answer, _START_SECONDS)
+            reason = self._failure_reason(answer, _START_SECONDS)
             self.close()
-            raise UnsupportedError(f"the measuring process did not open the device: {words}")
+            raise UnsupportedError(f"the measuring process did not open the device: {reason}")
         if "error" in answer:
             self.close()
             kind = getattr(errors, answer["error"], PyclgemmError)
@@ -181,7 +181,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         return DeviceTraits(**answer["traits"])
 
     def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any] | str:
-        """The answer, or "crash" or "timeout"; a process is started where none runs."""
+        """The answer, or "crash" or "timeout"; starts the process if none runs."""
         if self._process is None:
             self._start()
         process = self._process
@@ -195,8 +195,8 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         except queue.Empty:
             return "timeout"
 
-    def _last_words(self, what: str, timeout: float) -> str:
-        if what == "timeout":
+    def _failure_reason(self, status: str, timeout: float) -> str:
+        if status == "timeout":
             return f"no answer in {timeout:.0f} s"
         process = self._process
         assert process is not None and self._errors is not None
@@ -210,7 +210,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
 
 
 def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
-    """Put each answer into the queue, and None at the end; what is no answer is noise."""
+    """Put each answer into the queue, and None at the end; other output is ignored."""
     try:
         for line in stream:
             try:
@@ -219,7 +219,7 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
                 continue
             if isinstance(document, dict):
                 answers.put(document)
-    except ValueError:  # closed under the reader's feet
+    except ValueError:  # the stream was closed meanwhile
         pass
     answers.put(None)
 
@@ -229,7 +229,7 @@ _LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for th
 
 @dataclass(frozen=True)
 class Logged:
-    """One line of the log: a configuration on a shape, and how that came out."""
+    """One line of the log: a configuration, a shape, and the outcome."""
 
     shape: GemmShape
     config: Config
@@ -238,18 +238,18 @@ class Logged:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
+    """The log of trials, one JSON object per line, from which a second run resumes.
 
-    Each is written as soon as it is known; the file and its folder are made with the first.
+    Each line is written at once; the first one creates the file and its folder.
     """
 
     path: Path
 
     def __iter__(self) -> Iterator[Logged]:
-        """All that can be read; a line cut short by a crash is passed over."""
+        """The readable lines; a line that a crash cut short is skipped."""
         try:
             lines = read_lines(self.path)
-        except (OSError, JsonError):  # nothing to resume from
+        except (OSError, JsonError):  # there is no log to resume from
             return
         for line in lines:
             try:
@@ -265,7 +265,7 @@ class TuningLog:
             yield logged
 
     def append(self, logged: Logged) -> None:
-        """Add a line, which outlives the process; `FileError` if the file cannot be written."""
+        """Write a line at once; `FileError` if the file cannot be written."""
         document = {
             "shape": str(logged.shape),
             "status": logged.outcome.status,
@@ -276,12 +276,12 @@ class TuningLog:
         append_line(self.path, json.dumps(document), _LOG)
 
     def check_writable(self) -> None:
-        """Raise `FileError` where the file cannot be written, before anything is measured."""
+        """Raise `FileError` if the file cannot be written, before anything is measured."""
         check_writable(self.path, _LOG)
 
 
 def _seconds(value: Any, status: str) -> float | None:
-    """The time of a trial; raise `ValueError` if it is none, or lacks where there must be one."""
+    """The time of a trial; `ValueError` if it is not a time, or missing for a fine trial."""
     if value is None and status != FINE:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
@@ -290,10 +290,10 @@ def _seconds(value: Any, status: str) -> float | None:
 
 
 def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:
-    """Where the log for a device, its driver and an arithmetic lies.
+    """The path of the log for a device, its driver and an arithmetic.
 
-    What was measured with other kernel templates is not comparable, so these take part in the
-    name. By default the folder is ``tuning/`` in the user's cache folder.
+    The name includes a hash of the kernel templates, because times of other templates are not
+    comparable. The default folder is ``tuning/`` in the user's cache folder.
     """
     if folder is None:
         from platformdirs import user_cache_path
