@@ -271,15 +271,15 @@ def _check_records(file: DatabaseFile) -> None:
 
 def _to_text(document: dict[str, Any]) -> str:
     """JSON with one record per line, so that differences between versions are readable."""
-    lines = ["{"]
-    for key in ("schema", "match", "source", "ceilings"):
-        if key in document:
-            lines.append(f' "{key}": {json.dumps(document[key], ensure_ascii=False)},')
+    head = [
+        f' "{key}": {json.dumps(value, ensure_ascii=False)},'
+        for key, value in document.items()
+        if key != "entries"
+    ]
     entries = []
     for entry in document["entries"]:
-        head = json.dumps({key: value for key, value in entry.items() if key != "records"})
+        facts = json.dumps({key: value for key, value in entry.items() if key != "records"})
         records = ",\n".join(f"   {json.dumps(record)}" for record in entry["records"])
         listed = f"[\n{records}\n  ]" if records else "[]"
-        entries.append(f'  {head[:-1]}, "records": {listed}}}')
-    lines.append(' "entries": [\n' + ",\n".join(entries) + "\n ]\n}\n")
-    return "\n".join(lines)
+        entries.append(f'  {facts[:-1]}, "records": {listed}}}')
+    return "\n".join(["{", *head, ' "entries": [', ",\n".join(entries), " ]", "}", ""])

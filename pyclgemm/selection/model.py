@@ -193,15 +193,7 @@ def known_of(problem: GemmProblem, traits: DeviceTraits, database: Database) -> 
 
 
 def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "calibrated", ""]:
-    """What the choices for float32 are based on; empty if only on estimates.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> from pyclgemm.selection.database import load_database
-    >>> [standing(load_database(), typical_traits(name)) for name in ("sm_90", "gfx1100")]
-    ['measured', '']
-    """
+    """What the choices for float32 are based on; empty if only on estimates."""
     if knowledge(database, traits, "float32", "F32_F32_F32").is_measured:
         return "measured"
     return "calibrated" if database.ceilings(traits) else ""

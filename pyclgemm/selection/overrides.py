@@ -179,13 +179,7 @@ def parse_assignments(text: str) -> dict[str, int]:
 
 
 def parse_assignment(text: str) -> tuple[str, int]:
-    """Parse one parameter in the form NAME=VALUE.
-
-    Examples
-    --------
-    >>> parse_assignment("mwg=128")
-    ('MWG', 128)
-    """
+    """Parse one parameter in the form NAME=VALUE."""
     match = _ASSIGNMENT.fullmatch(text.strip())
     if match is None:
         raise ArgumentError(f"{shown(text.strip())} is not of the form NAME=VALUE, such as MWG=128")

@@ -121,17 +121,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Record:
-    """A configuration, and the product that it was measured on.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
-    >>> print(Record(GemmShape(8, 9, 7, "NT"), config, alignment=1))
-    8x9x7:NT with rows aligned to 1
-    >>> print(Record(GemmShape(128, 128, 128, batch=256), config))
-    128x128x128*256
-    """
+    """A configuration, and the product that it was measured on."""
 
     #: The product; its result is row-major. Kernels for small products compute only batches:
     #: without a batch, their record stands for batches of any number of products.
@@ -157,18 +147,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """The records of a file for one element type and arithmetic.
-
-    Examples
-    --------
-    >>> from pyclgemm import GemvConfig
-    >>> narrow, wide = (GemvConfig(MR=1, WGS=wgs, LANES_N=8, VW=4) for wgs in (64, 256))
-    >>> long, short = GemmShape(1, 512, 512), GemmShape(1, 64, 64)
-    >>> half = Entry("float16", "F16_F16_F32", (Record(long, wide, 99.0), Record(short, wide, 9.0)))
-    >>> entry = Entry("bfloat16", "BF16_BF16_F32", (Record(short, narrow, 8.0),), like=half)
-    >>> [(str(record), record.config.WGS, record.gflops) for record in entry.records]
-    [('1x64x64', 64, 8.0), ('1x512x512', 256, None)]
-    """
+    """The records of a file for one element type and arithmetic."""
 
     dtype: str  # NumPy's name
     precision: str  # JAX's name
@@ -238,12 +217,6 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     """Parse the JSON object of a record, whose configuration must be valid for `dtype`.
 
     `DatabaseError` names the faulty part; `where` is the position of the record in its file.
-
-    Examples
-    --------
-    >>> config = {"MR": 6, "NR": 64, "KC": 128, "VW": 16}
-    >>> print(read_record({"path": "cpu", "shape": [8, 9, 7], "config": config}, "float32", "it"))
-    8x9x7
     """
     if not isinstance(document, dict):
         raise DatabaseError(f"{where} is {shown(document)}: an object is wanted")

@@ -160,7 +160,12 @@ class Calibrator:
         self._queue, self._seconds, self._report = queue, seconds, report
         self._clock = clock or Clock()
         self._begin = self._clock.now()
-        _check_scipy()
+        try:
+            import scipy.optimize  # noqa: F401
+        except ImportError as error:
+            raise UnsupportedError(
+                'calibration fits coefficients with SciPy; pip install "pyclgemm[tune]" has it'
+            ) from error
         self._traits = traits_of(queue.device)
         self._path = user_file(self._traits)
         self._known = database.load_database()
@@ -229,15 +234,6 @@ class Calibrator:
         database.reload_database()
         forget_choices()
         return {name[0]: fits[name] for name in self._samples if name in fits}
-
-
-def _check_scipy() -> None:
-    try:
-        import scipy.optimize  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(
-            'calibration fits coefficients with SciPy; pip install "pyclgemm[tune]" has it'
-        ) from error
 
 
 def better_fits(

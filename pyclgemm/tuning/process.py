@@ -21,7 +21,7 @@ from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, UnsupportedError, shown
 from ..families.registry import as_config
-from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
+from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
 
@@ -224,7 +224,7 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     answers.put(None)
 
 
-_LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
+LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
 
 
 @dataclass(frozen=True)
@@ -273,11 +273,7 @@ class TuningLog:
             "reason": logged.outcome.reason,
             "config": config_to_json(logged.config),
         }
-        append_line(self.path, json.dumps(document), _LOG)
-
-    def check_writable(self) -> None:
-        """Raise `FileError` if the file cannot be written, before anything is measured."""
-        check_writable(self.path, _LOG)
+        append_line(self.path, json.dumps(document), LOG)
 
 
 def _seconds(value: Any, status: str) -> float | None:

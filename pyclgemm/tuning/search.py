@@ -166,7 +166,15 @@ class Search:
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        self._optuna = optuna = _optuna()
+        try:
+            import optuna
+        except ImportError as error:
+            raise UnsupportedError(
+                f"tuning needs Optuna, which cannot be imported ({error}): pip install "
+                '"pyclgemm[tune]"'
+            ) from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna = optuna
         self._space = space
         self._rng = random.Random(seed)
         self._known: set[Config] = set()
@@ -213,14 +221,3 @@ class Search:
         # `tell` adds the measured point as a trial of its own, because `ask` may repair this one.
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         return {name: self._space.axes[name][index] for name, index in trial.params.items()}
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise UnsupportedError(
-            f'tuning needs Optuna, which cannot be imported ({error}): pip install "pyclgemm[tune]"'
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

@@ -47,7 +47,7 @@ from ..selection.model import known_of
 from ..selection.records import Entry, Record, Source
 from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
 from ..selection.select import select
-from .process import FINE, Outcome, TrialProcess, TuningLog, user_log
+from .process import FINE, LOG, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 from .survey import Survey, Surveyed
@@ -357,7 +357,7 @@ def tune(
             for shape in dict.fromkeys(map(GemmShape.of, shapes))
         ]
         log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
-        log.check_writable()
+        check_writable(log.path, LOG)
         problems = [one.problem for one in standings]
         if survey:
             problems.append(_SMALL_BATCH.problem(dtype, precision))

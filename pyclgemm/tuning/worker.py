@@ -184,29 +184,26 @@ def open_bench(request: dict[str, Any]) -> tuple[TrialBench, dict[str, Any]]:
     return TrialBench(context, traits, request["dtype"], precision), asdict(traits)
 
 
-class Requests:
+def read_requests() -> Iterator[str]:
     """The lines of standard input; a thread reads them, to notice the end at any time."""
+    lines: queue.Queue[str] = queue.Queue()
 
-    def __init__(self) -> None:
-        self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines.get, "")
-
-    def _read(self) -> None:
+    def read() -> None:
         # A second file: this thread would hold the lock of sys.stdin as the process ends.
         with open(os.dup(0), encoding="utf-8") as file:
             for line in file:
-                self._lines.put(line)
-        self._lines.put("")
+                lines.put(line)
+        lines.put("")
         time.sleep(_GRACE)
         os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    return iter(lines.get, "")
 
 
 def serve(answer: Callable[[dict[str, Any]], None]) -> None:
     """Answer requests until the input ends or the device is lost."""
-    lines = iter(Requests())
+    lines = read_requests()
     first = next(lines, None)
     if first is None:
         return
