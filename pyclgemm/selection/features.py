@@ -34,14 +34,7 @@ class Features:
 
 
 def features_of(problem: GemmProblem) -> Features:
-    """The features of a problem.
-
-    Examples
-    --------
-    >>> features_of(GemmShape(82, 6626, 1085, "NT").problem("float32"))
-    Features(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4, \
-products=1, packed=False)
-    """
+    """The features of a problem."""
     m, n, k = problem.m, problem.n, problem.k
     widest = max(1, VECTOR_BYTES // np.dtype(problem.dtype).itemsize)
 
@@ -61,17 +54,7 @@ products=1, packed=False)
 
 
 def record_for(features: Features, config: Config, gflops: float | None = None) -> Record:
-    """The record of a measurement on a product.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
-    >>> print(record_for(Features((8, 8, 7), "row", "column", 1), config))
-    8x8x7:NT
-    >>> print(record_for(Features((8, 8, 8), "row", "column", 1), config))
-    8x8x8:NT with rows aligned to 1
-    """
+    """The record of a measurement on a product."""
     orders = features.order_a, features.order_b
     layout = cast(Layout, "".join("T" if order == "column" else "N" for order in orders))
     batch = features.products if features.products != 1 else None

@@ -197,16 +197,15 @@ def _from_file(file: Path) -> AskedConfig:
         content = read_json(file)
     except (OSError, ValueError) as error:
         raise ArgumentError(f"{named} cannot be read: {error}") from error
-    family = content.get("path") if isinstance(content, dict) else None
+    family = content.pop("path", None) if isinstance(content, dict) else None
     if not isinstance(family, str) or family not in FAMILIES:
         raise ArgumentError(
             f"{named} must hold one object with 'path', one of {', '.join(FAMILIES)}, and "
             "parameters by name"
         )
-    parameters = {name: value for name, value in content.items() if name != "path"}
-    for name, value in parameters.items():
+    for name, value in content.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
                 f"{named}: {printable(name[:60])} is {shown(value)}; an integer is wanted"
             )
-    return AskedConfig(family, parameters)
+    return AskedConfig(family, content)

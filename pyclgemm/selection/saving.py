@@ -25,7 +25,7 @@ def user_file(traits: DeviceTraits) -> Path:
 
 
 def extended_file(
-    path: Path,
+    path: Path | None,
     traits: DeviceTraits,
     name: tuple[str, str],
     records: Sequence[Record],
@@ -34,14 +34,14 @@ def extended_file(
     model: Model | None = None,
     ceilings: Ceilings | None = None,
 ) -> DatabaseFile:
-    """The file at a path, or a new one, extended by records; nothing is written.
+    """The file at a path extended by records, or a new one without a path; nothing is written.
 
     Records of the same product are replaced, except those that stand in for a path that drivers
     may refuse. A record of a single product removes the entry's threshold. The file keeps its
     ceilings; `ceilings`, which `model` assumes, are taken if it has none. A file for an
     architecture has no ceilings, which differ between devices, and no models that assume any.
     """
-    file = read_file(path) if path.exists() else None
+    file = read_file(path) if path and path.exists() else None
     present = file.entries if file else ()
     if level == "architecture" and file and file.ceilings:
         present = tuple(replace(entry, fitted=None) for entry in present)
@@ -60,7 +60,7 @@ def extended_file(
     )
     match, source = match_of(traits, level), Source("measured", text)
     stated = None if level == "architecture" else (file and file.ceilings) or ceilings
-    return DatabaseFile.make(path, match, source, [entry, *others], stated)
+    return DatabaseFile.make(path or Path("memory"), match, source, [entry, *others], stated)
 
 
 def calibrated_file(

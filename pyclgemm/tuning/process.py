@@ -121,10 +121,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
 
         The next call starts a dead process again.
         """
-        answer = self._ask(trial_to_json(trial), timeout)
-        if isinstance(answer, str):
-            answer = {"status": answer, "reason": self._failure_reason(answer, timeout)}
-        outcome = Outcome(**answer)
+        outcome = Outcome(**self._ask(trial_to_json(trial), timeout))
         if outcome.status in ("crash", "timeout"):
             self.close()
         return outcome
@@ -135,7 +132,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         If that kills the process or takes too long, the trials will show which one did it.
         """
         request = {"build": [trial_to_json(trial) for trial in trials]}
-        if isinstance(self._ask(request, timeout), str):
+        if "built" not in self._ask(request, timeout):
             self.close()
 
     def close(self) -> None:
@@ -170,18 +167,17 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
             target=_forward, args=(self._process.stdout, self._answers), daemon=True
         ).start()
         answer = self._ask(self._first, _START_SECONDS)
-        if isinstance(answer, str):
-            reason = self._failure_reason(answer, _START_SECONDS)
-            self.close()
-            raise UnsupportedError(f"the measuring process did not open the device: {reason}")
+        if "traits" in answer:
+            return DeviceTraits(**answer["traits"])
+        self.close()
         if "error" in answer:
-            self.close()
             kind = getattr(errors, answer["error"], PyclgemmError)
             raise kind(answer["message"])
-        return DeviceTraits(**answer["traits"])
+        reason = answer["reason"]
+        raise UnsupportedError(f"the measuring process did not open the device: {reason}")
 
-    def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any] | str:
-        """The answer, or "crash" or "timeout"; starts the process if none runs."""
+    def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer, or an outcome "crash" or "timeout"; starts the process if none runs."""
         if self._process is None:
             self._start()
         process = self._process
@@ -189,17 +185,17 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         try:
             process.stdin.write(json.dumps(document) + "\n")
             process.stdin.flush()
-            return self._answers.get(timeout=timeout) or "crash"
-        except OSError:
-            return "crash"
+            if answer := self._answers.get(timeout=timeout):
+                return answer
         except queue.Empty:
-            return "timeout"
+            return {"status": "timeout", "reason": f"no answer in {timeout:.0f} s"}
+        except OSError:
+            pass
+        return {"status": "crash", "reason": self._last_words(process)}
 
-    def _failure_reason(self, status: str, timeout: float) -> str:
-        if status == "timeout":
-            return f"no answer in {timeout:.0f} s"
-        process = self._process
-        assert process is not None and self._errors is not None
+    def _last_words(self, process: subprocess.Popen[str]) -> str:
+        """The exit code and the last line of the errors of a process that ended."""
+        assert self._errors is not None
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:

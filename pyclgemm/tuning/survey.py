@@ -21,7 +21,6 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -310,9 +309,8 @@ class Survey:
                 found.model = model_of(source, fits)
         records = [one.record(config) for one, config in best.items()]
         file = extended_file(
-            Path("survey.json"), traits, self._name, records, model=found.model,
-            ceilings=found.ceilings,
-        )  # fmt: skip
+            None, traits, self._name, records, model=found.model, ceilings=found.ceilings
+        )
         self._known = Knowledge(Database(((file,), *self._database.groups)), traits, *self._name)
 
 

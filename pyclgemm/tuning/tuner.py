@@ -26,7 +26,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 
@@ -41,11 +40,11 @@ from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection import database as databases
-from ..selection.database import Database, DatabaseFile
+from ..selection.database import Database
 from ..selection.features import features_of
 from ..selection.model import known_of
-from ..selection.records import Entry, Record, Source
-from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
+from ..selection.records import Record
+from ..selection.saving import Level, extended_file, user_file
 from ..selection.select import select
 from .process import FINE, LOG, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
@@ -122,7 +121,7 @@ class TuningStages:
         candidates = {one.shape: self._from_database(one.problem) for one in ascending}
         for first in range(0, _MOST_KNOWN, self._at_once):
             for standing in session.active:
-                known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
+                known = candidates[standing.shape][first : first + self._at_once]
                 self._try_all(standing, known, until)
 
     def _try_all(self, standing: Standing, configs: Iterable[Config], until: float) -> None:
@@ -169,7 +168,7 @@ class TuningStages:
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [config for config in self._starting_points if config.family in families]
         seconds = known_of(problem, traits, self._database).predict(known, problem)
-        return [known[index] for index in np.argsort(seconds, kind="stable")]
+        return [known[index] for index in np.argsort(seconds, kind="stable")[:_MOST_KNOWN]]
 
     @cached_property
     def _starting_points(self) -> list[Config]:
@@ -411,10 +410,8 @@ def check_destination(contribute: Path | None = None) -> None:
 
 def unsaved_text(result: TuningResult) -> str:
     """The text of a database, for the user to save by hand where `save_result` failed."""
-    source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
-    entry = Entry(result.dtype, result.precision, sorted_records(tuned_records(result)))
-    match = match_of(result.traits, "device")
-    return json.dumps(DatabaseFile.make(Path("unsaved.json"), match, source, [entry]).document)
+    name = result.dtype, result.precision
+    return json.dumps(extended_file(None, result.traits, name, tuned_records(result)).document)
 
 
 def save_result(result: TuningResult, contribute: Path | None = None) -> Path:

@@ -94,7 +94,14 @@ class TrialBench:
                 contenders["rival"] = self._checked(operands, trial.rival)
             except (PyclgemmError, WrongError, cl.Error):  # then the candidate is timed alone
                 self._require_device()
-        return self._time(operands, contenders)
+        if self._blocker is None:
+            self._blocker = blocker_of(self._queue)
+        bench = Bench(pace_for("tuner", self._traits.type))
+        for name, plan in contenders.items():
+            bench.add(plan_contender(name, operands, plan, self._blocker))
+        timings = bench.run(enough=clearly_slower)
+        rival = timings.get("rival")
+        return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
         """Build the candidates of some trials in parallel, for `run`.
@@ -115,17 +122,6 @@ class TrialBench:
                 )
             except (PyclgemmError, cl.Error, MemoryError) as error:
                 built[trial.config] = error
-
-    def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
-        """Time a candidate in turn with its rival, in few rounds if it is far slower."""
-        if self._blocker is None:
-            self._blocker = blocker_of(self._queue)
-        bench = Bench(pace_for("tuner", self._traits.type))
-        for name, ready in contenders.items():
-            bench.add(plan_contender(name, operands, ready, self._blocker))
-        timings = bench.run(enough=clearly_slower)
-        rival = timings.get("rival")
-        return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def _sources(self, trial: Trial) -> list[KernelSource]:
         """The kernels of a candidate; none if it is invalid, which building it will report."""
