@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -92,6 +93,23 @@ def features_of_record(record: Record, dtype: str, precision: str) -> Features:
     if record.kind == "small" and record.shape.batch is None:
         return replace(features, products=None)
     return features
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The measured time of a configuration on a product."""
+
+    problem: GemmProblem
+    config: Config
+    seconds: float
+
+
+def samples_of(records: Iterable[Record], dtype: str, precision: str) -> Iterator[Sample]:
+    """The measured times of records; packed B is left out, whose time is without packing."""
+    for record in records:
+        if record.gflops is not None and not record.packed:
+            problem = problem_of(record, dtype, precision)
+            yield Sample(problem, record.config, seconds_of(record.gflops, problem))
 
 
 def extents(problem: GemmProblem) -> tuple[int, int, int, int]:

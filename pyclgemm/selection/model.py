@@ -24,16 +24,13 @@ from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
-from .features import Features, extents, features_of, features_of_record, problem_of, seconds_of
+from .features import Features, Sample, extents, features_of, features_of_record, samples_of
 from .records import Match, Record, Source, kind_of
-from .residuals import Corrections, Residuals
+from .residuals import WIDEST, Corrections, Residuals
 
 #: Logarithm of the factor by which the time of a configuration without nearby measurements is
 #: raised in comparisons: the least of many uncertain predictions tends to be too low.
 _DOUBT = 0.15
-
-#: Elements of the widest vectors that kernels for few rows load.
-_WIDEST = 8
 
 #: Number of measured configurations from which on the families' menus are not needed.
 _ENOUGH = 16
@@ -119,21 +116,13 @@ class Knowledge:
 
     def _take_times(self, records: Sequence[Record]) -> None:
         """Compute the errors of the predictions for records with a speed."""
-        timed: list[tuple[float, Config, GemmProblem, Work]] = []
-        for record in records:
-            if record.gflops is None or record.packed:  # the time of packed B is without packing
-                continue
-            problem = problem_on(problem_of(record, *self._name), self.traits)
-            if work := self.work(record.config, problem):
-                timed.append((seconds_of(record.gflops, problem), record.config, problem, work))
-        configs = [config for _, config, _, _ in timed]
-        self.residuals = Residuals(
-            configs,
-            [_layout(problem) for _, _, problem, _ in timed],
-            np.array([extents(problem) for _, _, problem, _ in timed], float).reshape(-1, 4),
-            self.table([(config, work) for _, config, _, work in timed]),
-            np.array([seconds for seconds, _, _, _ in timed]),
-        )
+        timed: list[tuple[Sample, Work]] = []
+        for sample in samples_of(records, *self._name):
+            problem = problem_on(sample.problem, self.traits)
+            if work := self.work(sample.config, problem):
+                timed.append((replace(sample, problem=problem), work))
+        table = self.table([(sample.config, work) for sample, work in timed])
+        self.residuals = Residuals([sample for sample, _ in timed], table)
 
     def work(self, config: Config, problem: GemmProblem) -> Work | None:
         """The work of a configuration, at the ceilings that its coefficients assume."""
@@ -208,7 +197,7 @@ class Ranking:
         }
         self.candidates = [(config, known.candidates[config]) for config in able]
         self._table = known.table(list(able.items()))
-        self._corrections = Corrections(known.residuals, list(able), self._table, _layout(problem))
+        self._corrections = Corrections(known.residuals, list(able), self._table, problem)
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
@@ -231,14 +220,9 @@ class Ranking:
         return expected, expected * np.exp(_DOUBT * doubt), doubt
 
 
-def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
-    """The layouts that matter for the correlation of errors."""
-    return problem.a.order, problem.b.order, problem.out.alignment >= _WIDEST
-
-
 def _without_sizes(problem: GemmProblem) -> GemmProblem:
     """The key of a ranking: layouts with clipped alignments, and which of m and n is smaller."""
-    widest = max(_WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
+    widest = max(WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
 
     def clipped(layout: MatrixLayout) -> MatrixLayout:
         return replace(layout, alignment=min(layout.alignment, widest))

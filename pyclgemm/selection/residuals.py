@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from ..codegen.config import Config
 from ..families.cost import Column, WorkTable
+from ..problem.problem import GemmProblem
+from .features import Sample, extents
 
 #: Correlation length between products, in octaves.
 _REACH = 2.5
@@ -26,6 +28,8 @@ _LIKE = 1.5
 #: types: the choice for a left-out product, among the configurations timed on it, took 1.047 times
 #: as long as the fastest; without corrections, 1.115 times.
 _OWN, _ALIKE, _FAMILY, _NOISE = 0.03, 0.04, 0.04, 0.004
+#: Elements of the widest vectors that kernels for few rows load.
+WIDEST = 8
 #: Factor of the covariance for operands of another layout.
 _OTHER_LAYOUT = 0.6
 
@@ -33,27 +37,20 @@ Matrix = NDArray[np.float64]
 
 
 class Residuals:
-    """The errors of the predictions of measured times.
+    """The errors of the predictions of measured times; the table has a row for each sample."""
 
-    For each of the measured times `seconds`: its configuration, a key of the operands' layout, the
-    sizes m, n, k and the number of products (a row of `sizes`), and a row of the work table.
-    """
-
-    def __init__(
-        self,
-        configs: Sequence[Config],
-        layouts: Sequence[object],
-        sizes: Matrix,
-        table: WorkTable,
-        seconds: Column,
-    ) -> None:
-        self.configs, self.layouts, self.octaves = configs, layouts, np.log2(sizes)
-        self.features = _features(table)
+    def __init__(self, samples: Sequence[Sample], table: WorkTable) -> None:
+        self.samples, self.features = samples, _features(table)
+        self.layouts = [_layout(sample.problem) for sample in samples]
+        configs = [sample.config for sample in samples]
+        sizes = np.array([extents(sample.problem) for sample in samples], float).reshape(-1, 4)
+        self.octaves = np.log2(sizes)
+        seconds = np.array([sample.seconds for sample in samples])
         errors = np.log(seconds / table.seconds(*sizes.T))
         #: The indices of the times of each family, and the weight of each time.
         self.families = _by_family(configs)
         self.weights = np.zeros(len(errors))
-        config_numbers, layout_numbers = _numbered(configs), _numbered(layouts)
+        config_numbers, layout_numbers = _numbered(configs), _numbered(self.layouts)
         for times in self.families.values():
             features, octaves = self.features[times], self.octaves[times]
             configs_here, layouts_here = config_numbers[times], layout_numbers[times]
@@ -67,17 +64,22 @@ class Residuals:
 
 
 class Corrections:
-    """Corrections of the predicted times of some configurations, for products of one layout."""
+    """Corrections of predicted times, for products of the layout of `problem`."""
 
     def __init__(
-        self, residuals: Residuals, configs: Sequence[Config], table: WorkTable, layout: object
+        self,
+        residuals: Residuals,
+        configs: Sequence[Config],
+        table: WorkTable,
+        problem: GemmProblem,
     ) -> None:
         self._octaves, self._count = residuals.octaves, len(configs)
+        layout = _layout(problem)
         is_same = np.array([one == layout for one in residuals.layouts], bool)
         self._layouts = np.where(is_same, 1.0, _OTHER_LAYOUT)
         # For each measured time the index of its configuration in `configs`, or -1.
         index_of = {config: index for index, config in enumerate(configs)}
-        indices = np.array([index_of.get(config, -1) for config in residuals.configs], int)
+        indices = np.array([index_of.get(one.config, -1) for one in residuals.samples], int)
         self._measured = np.flatnonzero(indices >= 0)
         self._indices = indices[self._measured]
         features, families = _features(table), _by_family(configs)
@@ -104,6 +106,11 @@ class Corrections:
             errors[members] = weights @ near[times]
         near = near[self._measured] * self._layouts[self._measured]
         return errors, 1 / np.sqrt(1 + np.bincount(self._indices, near, self._count))
+
+
+def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
+    """The layouts that matter for the correlation of errors."""
+    return problem.a.order, problem.b.order, problem.out.alignment >= WIDEST
 
 
 def _numbered(keys: Sequence[object]) -> NDArray[np.int_]:

@@ -35,9 +35,10 @@ from ..problem.shape import GemmShape
 from ..runtime.queue_state import forget_choices
 from ..selection import database
 from ..selection.database import Database
+from ..selection.features import Sample, samples_of
 from ..selection.model import known_of
 from ..selection.saving import calibrated_file, user_file
-from .fit import Fit, Sample, model_of, recorded, times_by_family
+from .fit import Fit, model_of, times_by_family
 from .search import can_run
 
 Item = TypeVar("Item")
@@ -220,7 +221,7 @@ class Calibrator:
         samples = {name: list(timed) for name, timed in self._samples.items()}
         if self._path.exists():
             for entry in database.read_file(self._path).entries:
-                samples.setdefault(entry.name, []).extend(recorded(entry))
+                samples.setdefault(entry.name, []).extend(samples_of(entry.own, *entry.name))
         fits = {
             name: fit
             for name, times in samples.items()

@@ -7,20 +7,18 @@ coefficient keeps the family's default unless the times of several configuration
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 
 import numpy as np
 
-from ..codegen.config import Config
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.registry import family_of, problem_on
-from ..problem.problem import GemmProblem
-from ..selection.features import extents, problem_of, seconds_of
-from ..selection.records import Entry, Model
+from ..selection.features import Sample, extents
+from ..selection.records import Model
 
 _NAMES = [field.name for field in fields(Coefficients)]
 
@@ -49,15 +47,6 @@ _FOLDS = 3
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The measured time of a configuration on a product."""
-
-    problem: GemmProblem
-    config: Config
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Fit:
     """The fit of a family."""
 
@@ -78,14 +67,6 @@ def model_of(source: str, fits: Mapping[str, Fit]) -> Model:
     """The fits by family as a database keeps them; `source` describes the times."""
     coefficients = {family: fit.coefficients for family, fit in fits.items()}
     return Model(source, date.today().isoformat(), coefficients)
-
-
-def recorded(entry: Entry) -> Iterator[Sample]:
-    """The measured times of an entry's own records."""
-    for record in entry.own:
-        if record.gflops is not None and not record.packed:
-            problem = problem_of(record, *entry.name)
-            yield Sample(problem, record.config, seconds_of(record.gflops, problem))
 
 
 def times_by_family(

@@ -29,11 +29,11 @@ from ..device.ceilings import Ceilings, typical_ceilings
 from ..families.registry import problem_on
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
-from ..selection.features import extents
+from ..selection.features import Sample, extents, samples_of
 from ..selection.model import Knowledge, Ranked, knowledge
 from ..selection.records import Model, Record
 from ..selection.saving import extended_file
-from .fit import Sample, fit_coefficients, model_of, recorded
+from .fit import fit_coefficients, model_of
 from .process import FINE, Trial
 from .search import can_run
 from .session import BudgetSpentError, Standing, TuningSession
@@ -94,9 +94,10 @@ class Survey:
         problem = session.standings[0].problem
         self._name = problem.dtype, problem.precision.name
         self._known = known = knowledge(database, self._traits, *self._name)
-        self._recorded = [sample for _, entry in known.hits for sample in recorded(entry)]
+        records = [record for _, entry in known.hits for record in entry.own]
+        self._recorded = list(samples_of(records, *self._name))
         # A later run, which knows more times, draws other products.
-        self._random = np.random.default_rng((seed, len(known.residuals.configs)))
+        self._random = np.random.default_rng((seed, len(known.residuals.samples)))
         typical = typical_ceilings(self._traits)
         # A contribution is for other devices, too, whose ceilings differ.
         self._ceilings = typical if contributes else known.ceilings
