@@ -203,10 +203,8 @@ _LARGEST_FILE = 2**20
 
 
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
-    """Quasirandom sizes, uniform in their logarithms, with all layouts in turn.
-
-    M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
-    """
+    """Quasirandom sizes, uniform in their logarithms, with all layouts in turn."""
+    # M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
     root = 1.2207440846057596  # of x**4 == x + 1
     shapes = []
     for index in range(count):

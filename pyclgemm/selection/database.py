@@ -109,13 +109,7 @@ class DatabaseFile:
 
 @dataclass(frozen=True)
 class Database:
-    """The loaded files in groups; every file of a group takes precedence over later groups.
-
-    Examples
-    --------
-    >>> sorted({file.match.level for file in load_database().groups[-1]})
-    ['architecture', 'device', 'generic', 'vendor']
-    """
+    """The loaded files in groups; every file of a group takes precedence over later groups."""
 
     groups: tuple[tuple[DatabaseFile, ...], ...]
     #: Cache of what the selection derived from the files, by device and arithmetic.

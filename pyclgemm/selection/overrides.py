@@ -1,7 +1,4 @@
-"""Choices with a given kernel family, given parameters, or a configuration as text.
-
-Neither arrays nor a device are needed.
-"""
+"""Choices with a given kernel family, given parameters, or a configuration as text."""
 
 from __future__ import annotations
 

@@ -293,10 +293,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
 def read_entries(
     documents: Sequence[dict[str, Any]], file: str
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The entries of a file, and a message for each unusable record, which is left out.
-
-    `documents` match the schema. `DatabaseError` if an entry is like one that the file lacks.
-    """
+    """The entries of a file that matches the schema, and messages about unusable records."""
     refused: list[str] = []
     entries = [
         _read_entry(document, f"{file}: $.entries[{index}]", refused)

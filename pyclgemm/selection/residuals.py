@@ -95,11 +95,7 @@ class Corrections:
             self._parts.append((members, times, weights))
 
     def at(self, sizes: Sequence[float]) -> tuple[Column, Column]:
-        """The expected error of each configuration for a product, and its uncertainty.
-
-        The uncertainty is 1 for a configuration without measurements near the product, and falls
-        with their number.
-        """
+        """The expected error of each configuration for a product, and its uncertainty, up to 1."""
         near = _nearness(np.square(self._octaves - np.log2(sizes)).sum(1))
         errors = np.zeros(self._count)
         for members, times, weights in self._parts:

@@ -54,7 +54,7 @@ def extended_file(
     has_single = any(record.kind == "single" for record in records)
     entry = replace(
         here,
-        own=sorted_records([*records, *kept]),
+        own=tuple(sorted([*records, *kept], key=_product_of)),
         indirect_from=None if has_single else here.indirect_from,
         fitted=model or here.fitted,
     )
@@ -97,15 +97,11 @@ def match_of(traits: DeviceTraits, level: Level) -> Match:
     return Match("device", kind, traits.vendor, device=traits.name)
 
 
-def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records in the order of a file; of several for one product the first is chosen."""
-
-    def product_of(record: Record) -> tuple[Any, ...]:
-        shape, kind = record.shape, get_args(Kind).index(record.kind)
-        least, products = record.alignment or 0, shape.batch or 0
-        return kind, shape.sizes, shape.layout, least, products, record.packed
-
-    return tuple(sorted(records, key=product_of))
+def _product_of(record: Record) -> tuple[Any, ...]:
+    """The key by which a file sorts its records; the first of equal keys is chosen."""
+    shape, kind = record.shape, get_args(Kind).index(record.kind)
+    alignment, products = record.alignment or 0, shape.batch or 0
+    return kind, shape.sizes, shape.layout, alignment, products, record.packed
 
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:

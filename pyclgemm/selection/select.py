@@ -84,10 +84,9 @@ def select(
 ) -> Choice:
     """Choose the path and the configuration for a problem on a device.
 
-    A record that was measured on this very product decides. Otherwise the configuration with the
-    least predicted time is chosen, among all that the databases have for the device
-    (`pyclgemm.selection.model`). Where a file of published values states a threshold, the
-    threshold decides between the direct and the indirect path.
+    A record that was measured on this very product decides, or else the least predicted time among
+    all configurations for the device (`pyclgemm.selection.model`). Where a file of published values
+    states a threshold, that decides between the direct and the indirect path.
 
     `config` overrides the choice: a configuration of any family, or its parameters by name
     together with "path", the family. `ConfigError` if it is invalid for the element type and the
@@ -228,10 +227,7 @@ def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] 
 
 
 def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:
-    """The candidates by predicted time, those of the role that the threshold rejects last.
-
-    For both roles, the configurations of `files` are preferred, which the threshold was stated for.
-    """
+    """The candidates by predicted time, the other role last; per role those of `files`, if any."""
 
     def of_role(wanted: Role) -> list[Ranked]:
         matching = [one for one in ordered if family_of(one.config).role is wanted]
@@ -375,10 +371,8 @@ def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
 
 
 def _shared_block(sizes: list[int], extent: int) -> int:
-    """The largest power of two of `sizes` that pads `extent` to at most 9/8 of the least padding.
-
-    Smaller powers of two divide it, so their tiles can read the padded matrix too.
-    """
+    """The largest power of two of `sizes` that pads `extent` to at most 9/8 of the least."""
+    # Smaller powers of two divide it, so their tiles can read the padded matrix, too.
     powers = sorted(size for size in sizes if size & (size - 1) == 0)
     if not powers:
         return sizes[0]

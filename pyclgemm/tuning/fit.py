@@ -72,10 +72,7 @@ def model_of(source: str, fits: Mapping[str, Fit]) -> Model:
 def times_by_family(
     samples: Iterable[Sample], traits: DeviceTraits, ceilings: Ceilings
 ) -> dict[str, Times]:
-    """The times of each family that has enough of them.
-
-    The samples have one element type and arithmetic; times will be predicted with `ceilings`.
-    """
+    """The times of each family that has enough, of samples of one element type and arithmetic."""
     families: dict[str, list[tuple[Sample, Work]]] = {}
     for sample in samples:
         problem = problem_on(sample.problem, traits)
@@ -110,10 +107,7 @@ class Times:
         return Fit(coefficients, len(self._configs), error)
 
     def error_of_unseen(self) -> float:
-        """The mean absolute error of predictions for configurations that were left out of the fit.
-
-        Errors are logarithms. With a single configuration the result is infinite.
-        """
+        """The mean absolute error for configurations left out of the fit, as a logarithm."""
         configs = list(dict.fromkeys(self._configs))
         if len(configs) == 1:
             return np.inf

@@ -19,7 +19,7 @@ from typing import IO, Any
 from .. import errors
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
-from ..errors import PyclgemmError, UnsupportedError, shown
+from ..errors import PyclgemmError, UnsupportedError
 from ..families.registry import as_config
 from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from ..problem.shape import GemmShape
@@ -117,20 +117,14 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         self.close()
 
     def run(self, trial: Trial, timeout: float) -> Outcome:
-        """Measure a trial; kill the process after `timeout` seconds.
-
-        The next call starts a dead process again.
-        """
+        """Measure a trial; kill the process after `timeout` seconds. The next call restarts it."""
         outcome = Outcome(**self._ask(trial_to_json(trial), timeout))
         if outcome.status in ("crash", "timeout"):
             self.close()
         return outcome
 
     def prepare(self, trials: Sequence[Trial], timeout: float) -> None:
-        """Build the candidates of some trials in parallel, before they are run.
-
-        If that kills the process or takes too long, the trials will show which one did it.
-        """
+        """Build candidates in parallel; if that kills the process, trials will show which did."""
         request = {"build": [trial_to_json(trial) for trial in trials]}
         if "built" not in self._ask(request, timeout):
             self.close()
@@ -234,10 +228,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """The log of trials, one JSON object per line, from which a second run resumes.
-
-    Each line is written at once; the first one creates the file and its folder.
-    """
+    """The log of trials, one JSON object per line, from which a second run resumes."""
 
     path: Path
 
@@ -251,11 +242,13 @@ class TuningLog:
             try:
                 document = parse_json(line)
                 shape = shape_from_json(document["shape"])
-                status = document["status"]
-                if status not in OUTCOMES:
+                status, seconds = document["status"], document.get("seconds")
+                is_time = type(seconds) in (int, float) and seconds > 0
+                has_none = seconds is None and status != FINE
+                if status not in OUTCOMES or not (is_time or has_none):
                     continue
-                seconds = _seconds(document.get("seconds"), status)
-                logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
+                outcome = Outcome(status, float(seconds) if is_time else None)
+                logged = Logged(shape, as_config(document["config"]), outcome)
             except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
                 continue
             yield logged
@@ -272,20 +265,10 @@ class TuningLog:
         append_line(self.path, json.dumps(document), LOG)
 
 
-def _seconds(value: Any, status: str) -> float | None:
-    """The time of a trial; `ValueError` if it is not a time, or missing for a fine trial."""
-    if value is None and status != FINE:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"seconds is {shown(value)}; a positive number is wanted")
-    return float(value)
-
-
 def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:
-    """The path of the log for a device, its driver and an arithmetic.
+    """The path of the log for a device, its driver, an arithmetic and the kernel templates.
 
-    The name includes a hash of the kernel templates, because times of other templates are not
-    comparable. The default folder is ``tuning/`` in the user's cache folder.
+    The default folder is ``tuning/`` in the user's cache folder.
     """
     if folder is None:
         from platformdirs import user_cache_path

@@ -94,10 +94,7 @@ class Standing:
 
 
 def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
-    """The other shapes, the nearest first, in octaves.
-
-    Batches of small products have separate kernels, so they are far from all other shapes.
-    """
+    """The other shapes, the nearest first; batches of small products are far from all others."""
     is_small = is_small_batch(standing.problem)
 
     def far(other: Standing) -> tuple[bool, float]:
@@ -154,7 +151,7 @@ class TuningSession:
     left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
 
     def __post_init__(self) -> None:
-        self._logs = True
+        self._is_logging = True
         problem, traits = self.standings[0].problem, self.process.traits
         self.spaces = {
             family: search_space(family, problem.dtype, traits, problem.precision)
@@ -259,12 +256,11 @@ class TuningSession:
 
     def _keep(self, logged: Logged) -> None:
         """Log a trial; if that fails, the run goes on without a log."""
-        if not self._logs:
-            return
         try:
-            self.log.append(logged)
+            if self._is_logging:
+                self.log.append(logged)
         except FileError as error:
-            self._logs = False
+            self._is_logging = False
             self.remarks.append(f"a second run will not resume all of this one: {error}")
 
     def _tell(self, standing: Standing, config: Config, score: float | None) -> None:

@@ -318,11 +318,7 @@ class Survey:
 def _judgement(
     judged: Iterable[tuple[Standing, Config, Mapping[Config, float]]],
 ) -> tuple[int, str]:
-    """The number of judged products, and the quality of predictions and choices as text.
-
-    Each product comes with its choice and expected times. The error is the median relative error of
-    predicted times; the loss is the geometric mean of the choice's time over the least one.
-    """
+    """The number of judged products, the median error of times and the mean loss of choices."""
     errors, losses = [], []
     for standing, choice, expected in judged:
         score, best = standing.scores.get(choice), standing.best_score()

@@ -160,10 +160,7 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations of the databases that suit a product, the least predicted time first.
-
-        They include adapted ones of other types, because good configurations often are similar.
-        """
+        """Known configurations that suit a product, the least predicted time first."""
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [config for config in self._starting_points if config.family in families]
@@ -172,7 +169,7 @@ class TuningStages:
 
     @cached_property
     def _starting_points(self) -> list[Config]:
-        """The configurations of the databases, those of other types adapted."""
+        """The configurations of the databases; those of other types, adapted, often suit, too."""
         session = self._session
         problem = session.standings[0].problem
         configs: dict[Config, None] = {}
@@ -383,24 +380,19 @@ def tune(
 
 
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each measured product or batch, then those of slow configurations.
-
-    Shapes may be the same product, such as 9x1x8 and 1x9x8:NT; then the faster record is taken.
-    """
+    """A record for each measured product or batch, then those of slow configurations."""
     measured = [
         (features_of(one.problem), one.record(one.best))
         for one in (*result.standings, *result.survey.standings)
         if one.best is not None
     ]
+    # Shapes may be the same product, such as 9x1x8 and 1x9x8:NT: the last, fastest one counts.
     fastest = dict(sorted(measured, key=lambda pair: pair[1].gflops or 0.0))
     return [*fastest.values(), *result.survey.missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:
-    """Check, before anything is measured, that `save_result` can write its database.
-
-    `DatabaseError` if an existing file is invalid, `FileError` if it cannot be written.
-    """
+    """Raise `DatabaseError` or `FileError` if `save_result` could not extend its file."""
     if contribute is not None and contribute.exists():
         databases.read_file(contribute)
     # The name of the user's file depends on the device, which is not open yet.

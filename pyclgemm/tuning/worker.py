@@ -70,10 +70,7 @@ class TrialBench:
         self._compiled: set[KernelSource] = set()
 
     def run(self, trial: Trial) -> Outcome:
-        """Build, check and time a candidate; a failure becomes an outcome with a reason.
-
-        `DeviceLostError` if a failure leaves the device unusable.
-        """
+        """Build, check and time; a failure is an outcome, or `DeviceLostError` if it is fatal."""
         if broken := violations(trial.config, self._dtype, self._traits):
             return Outcome("refused", reason="; ".join(broken))
         try:
@@ -104,11 +101,12 @@ class TrialBench:
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
-        """Build the candidates of some trials in parallel, for `run`.
-
-        Nothing is timed meanwhile; `run` reports the errors.
-        """
-        sources = dict.fromkeys(source for trial in trials for source in self._sources(trial))
+        """Build the candidates of some trials in parallel; `run` reports the errors."""
+        sources: dict[KernelSource, None] = {}
+        for trial in trials:
+            with contextlib.suppress(PyclgemmError):  # building the plan will raise it again
+                product = trial.shape.product(self._dtype, self._precision.name)
+                sources |= dict.fromkeys(kernel_sources(product, trial.config, self._traits))
         new = [source for source in sources if source not in self._compiled]
         for source, binary in self._compilers.binaries(new).items():
             adopt_binary(self._context, self._queue.device, source, binary)
@@ -122,14 +120,6 @@ class TrialBench:
                 )
             except (PyclgemmError, cl.Error, MemoryError) as error:
                 built[trial.config] = error
-
-    def _sources(self, trial: Trial) -> list[KernelSource]:
-        """The kernels of a candidate; none if it is invalid, which building it will report."""
-        try:
-            product = trial.shape.product(self._dtype, self._precision.name)
-            return kernel_sources(product, trial.config, self._traits)
-        except PyclgemmError:
-            return []
 
     def _checked(self, operands: Operands, config: Config) -> GemmPlan:
         """A plan whose result has been checked."""
