@@ -19,7 +19,7 @@ from ..resources import library_version
 from .options import device_option, examples, open_console
 
 
-def device_table(found: Sequence[FoundDevice]) -> Table:
+def device_table(devices: Sequence[FoundDevice]) -> Table:
     """Tabulate devices in the order of `find_devices`; it fits 80 columns."""
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
@@ -28,7 +28,7 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
     table.add_column("units", justify="right", no_wrap=True)
     table.add_column("beside float32", no_wrap=True)
     table.add_column("kernels", no_wrap=True)
-    for rank, one in enumerate(found):
+    for rank, one in enumerate(devices):
         traits = one.traits
         if traits is None:
             lines = _lines(one.name, one.platform, f"skipped: {one.reason}")
@@ -104,9 +104,9 @@ def main() -> None:
 def _show_devices() -> Console:
     console = open_console()
     with console.status("building a kernel on every device"):
-        found = find_devices()
-    console.print(device_table(found))
-    if any(one.traits and not _standing(one.traits) for one in found):
+        devices = find_devices()
+    console.print(device_table(devices))
+    if any(one.traits and not _standing(one.traits) for one in devices):
         console.print(
             "Neither measured nor calibrated: kernels are chosen by estimates. "
             "python -m pyclgemm calibrate takes 20 seconds, python -m pyclgemm tune finds more."

@@ -263,13 +263,13 @@ def parse_products(text: str) -> list[GemmShape]:
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        found = _named(item)
-        if not found and not names_file(item):
+        named = _named(item)
+        if not named and not names_file(item):
             raise ArgumentError(
                 f"shapes has {shown(item)}, which is no suite ({', '.join(SUITES)}), no file, and "
                 f"not of the form {WANTED}"
             )
-        shapes.update(dict.fromkeys(found or _from_file(Path(item))))
+        shapes.update(dict.fromkeys(named or _from_file(Path(item))))
     if not shapes:
         raise ArgumentError(
             f"shapes is {shown(text)}; suites ({', '.join(SUITES)}), shapes such as 64x3072x768, "
@@ -304,10 +304,10 @@ def _from_file(path: Path) -> list[GemmShape]:
     shapes: list[GemmShape] = []
     for number, line in enumerate(text.splitlines(), 1):
         for item in line.split("#", 1)[0].replace(",", " ").split():
-            if not (found := _named(item)):
+            if not (named := _named(item)):
                 raise ArgumentError(
                     f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted "
                     f"{WANTED}, or one of {', '.join(SUITES)}"
                 )
-            shapes += found
+            shapes += named
     return shapes

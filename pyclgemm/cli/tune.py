@@ -232,7 +232,7 @@ def outcome_lines(result: tuner.TuningResult) -> list[str]:
         if status != FINE
     ]
     if any(standing.gain is not None for standing in result.standings):
-        lines.append("The gain is over what the library took before, timed in turn at the end.")
+        lines.append("The gain is over the previous choice, timed in turn at the end.")
     if result.survey.report:
         lines.append(f"{result.survey.report}.")
     return [*lines, *result.remarks]
@@ -265,8 +265,8 @@ def dry_run_tables(
     title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
     plan = new_table(title, "stage", "what*", "seconds*")
     least, most = tuner.LAST_AT_LEAST * budget, tuner.start_part(budget, len(shapes)) * budget
-    plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
-    plan.add_row("search", "equal time for each shape", "what the others leave")
+    plan.add_row("start", "choices and configurations of the databases", f"at most {most:.0f}")
+    plan.add_row("search", "equal time for each shape", "the rest")
     plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
     plan.add_row("", "shapes", " ".join(map(str, shapes)))
     return [spaces, plan]

@@ -234,9 +234,9 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     is_shape = isinstance(sizes, list) and len(sizes) == 3
     if not is_shape or not all(is_integer(size, SIZES) for size in sizes):
         _refuse(f"{where}.shape", sizes, f"a list of m, n and k, each {wanted(SIZES)},")
-    for name, (is_valid, what) in _OPTIONAL.items():
+    for name, (is_valid, expected) in _OPTIONAL.items():
         if name in document and not is_valid(document[name]):
-            _refuse(f"{where}.{name}", document[name], what)
+            _refuse(f"{where}.{name}", document[name], expected)
     if not isinstance(parameters, dict):
         _refuse(f"{where}.config", parameters, "an object with parameters by name")
     try:
@@ -251,8 +251,8 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     return Record(shape, config, gflops, alignment, "packed" in document)
 
 
-def _refuse(where: str, value: object, what: str) -> NoReturn:
-    raise DatabaseError(f"{where} is {shown(value)}: {what} is wanted")
+def _refuse(where: str, value: object, expected: str) -> NoReturn:
+    raise DatabaseError(f"{where} is {shown(value)}: {expected} is wanted")
 
 
 def record_document(record: Record) -> dict[str, Any]:

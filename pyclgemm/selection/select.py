@@ -217,7 +217,7 @@ def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
 
 
 def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] | None:
-    """The threshold that decides, and the files up to that with it; None after measured records."""
+    """The threshold that decides, and its files; None if files with measured records come first."""
     for index, (file, entry) in enumerate(known.hits):
         if entry.indirect_from is not None:
             return entry.indirect_from, [one for one, _ in known.hits[: index + 1]]

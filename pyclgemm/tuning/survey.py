@@ -101,7 +101,7 @@ class Survey:
         typical = typical_ceilings(self._traits)
         # A contribution is for other devices, too, whose ceilings differ.
         self._ceilings = typical if contributes else known.ceilings
-        self.found = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
+        self.result = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
         self._pool = self._draw_pool(seed)
         #: Random products for judging choices; nothing is learnt from them.
         self._judged: list[Standing] = []
@@ -123,10 +123,10 @@ class Survey:
                     measured += 1
                 self._learn()
         self._learn(at_end=True)
-        self.found.missed = self._missed()
+        self.result.missed = self._missed()
         if others:
             _, after = self._judge_again()
-            self.found.report = f"{measured} products surveyed; on {others} others {before}" + (
+            self.result.report = f"{measured} products surveyed; on {others} others {before}" + (
                 f" before, {after} after" if after else ""
             )
 
@@ -169,7 +169,7 @@ class Survey:
         for first in range(0, len(trials), _BUILT):
             session.build(trials[first : first + _BUILT], _BUILD_SECONDS, until)
         for standing in standings:
-            self.found.standings.append(standing)
+            self.result.standings.append(standing)
             for config, expected in candidates[standing].items():
                 outcome = session.trial(standing, config, until)
                 if outcome.status == FINE and standing not in self._errors:
@@ -277,7 +277,7 @@ class Survey:
         """The best configuration of each measured product, except of those for judging."""
         return {
             one: one.best
-            for one in (*self._session.standings, *self.found.standings)
+            for one in (*self._session.standings, *self.result.standings)
             if one.best is not None and one not in self._judged
         }
 
@@ -297,7 +297,7 @@ class Survey:
 
     def _learn(self, *, at_end: bool = False) -> None:
         """Update the predictions by the measurements."""
-        traits, found, best = self._traits, self.found, self._best()
+        traits, result, best = self._traits, self.result, self._best()
         samples = self._recorded + [
             Sample(one.problem, config, seconds)
             for one in best
@@ -307,10 +307,10 @@ class Survey:
             self._fitted_to = len(samples)
             if fits := fit_coefficients(samples, traits, self._ceilings):
                 source = f"{len(samples)} times on {traits.name}, {traits.platform} {traits.driver}"
-                found.model = model_of(source, fits)
+                result.model = model_of(source, fits)
         records = [one.record(config) for one, config in best.items()]
         file = extended_file(
-            None, traits, self._name, records, model=found.model, ceilings=found.ceilings
+            None, traits, self._name, records, model=result.model, ceilings=result.ceilings
         )
         self._known = Knowledge(Database(((file,), *self._database.groups)), traits, *self._name)
 

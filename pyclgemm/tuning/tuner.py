@@ -233,8 +233,8 @@ class TuningStages:
         active = session.active
         winners = len({standing.best for standing in active})
         # A winner is built already, so a trial takes about half as long.
-        wanted = self._confirming() + len(active) * winners * session.trial_seconds / 2
-        return min(max(wanted, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
+        seconds = self._confirming() + len(active) * winners * session.trial_seconds / 2
+        return min(max(seconds, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
 
     def _confirming(self) -> float:
         """Seconds to keep for confirming: one or two comparisons for each shape."""
@@ -375,7 +375,7 @@ def tune(
         return TuningResult(
             process.traits, dtype, algorithm.name, tuple(standings), dict(session.outcomes),
             session.examples, tuple(session.remarks), time.monotonic() - start, interrupted,
-            surveyor.found if surveyor else Surveyed(),
+            surveyor.result if surveyor else Surveyed(),
         )  # fmt: skip
 
 
