@@ -51,7 +51,7 @@ from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 from .survey import Survey, Surveyed
 
-#: Fraction of the budget for the first stage, and if there are too many shapes to search on each.
+#: Fraction of the budget for the first stage; the second one if shapes are too many for searches.
 _START_UNTIL, _START_OF_MANY = 0.35, 0.65
 #: Seconds for each shape that make a search worthwhile: some dozens of trials.
 _SEARCH_SECONDS = 6.0
