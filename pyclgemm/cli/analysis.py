@@ -1,7 +1,4 @@
-"""The commands about products: ``source`` and ``explain`` show what would run.
-
-``profile`` says what limits a product, ``ab`` compares configurations, ``precision`` algorithms.
-"""
+"""The commands ``source``, ``explain``, ``profile``, ``ab`` and ``precision``."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
 
     It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. All kernels are printed
-    in the order of their launches. Colours appear only on a terminal, so the output can be piped
+    in the order of their launches. The output is coloured only on a terminal, so it can be piped
     to a compiler.
     """
     kernels = kernel_sources(product, choice.config, traits)
@@ -57,14 +54,14 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     "--top",
     type=click.IntRange(min=1),
     default=1,
-    help="List as many kernels, the fastest by predicted time first.",
+    help="Number of kernels to list, the least predicted time first.",
 )
 @options.choice_options
 def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:
     """Say which kernels compute a product, and why.
 
     It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
-    unit that multiplies, or why none does; `packed` says which operands are laid out anew before,
+    unit that is used, or why none is; `packed` says which operands are packed before the product,
     and why.
     """
     problem = product.problem
@@ -97,7 +94,7 @@ _rounds_option = click.option(
     "--rounds",
     type=click.IntRange(min=1),
     default=5,
-    help="Bursts of about 10 ms that are timed; their median counts.",
+    help="Number of timed bursts of about 10 ms; the median counts.",
 )
 
 
@@ -120,10 +117,10 @@ _rounds_option = click.option(
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What is changed: parameters separated by commas, or another CONFIG. Several such "
-    "options are several changes, each compared with the baseline by itself.",
+    help="Parameters separated by commas, or another CONFIG. The option may be repeated; each "
+    "change is compared with the baseline.",
 )
-@click.option("--technique", metavar="TEXT", help="What the change stands for, in the record.")
+@click.option("--technique", metavar="TEXT", help="Name of the change in the record.")
 @click.option(
     "--shapes",
     type=lambda text: options.parsed(options.parse_suite, text),
@@ -134,7 +131,7 @@ _rounds_option = click.option(
 @options.dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
 @click.option(
-    "--rounds", type=click.IntRange(min=3), default=5, help="Bursts of about 10 ms of each side."
+    "--rounds", type=click.IntRange(min=3), default=5, help="Number of bursts of about 10 ms."
 )
 @options.file_option(
     "--log",
@@ -167,10 +164,10 @@ def ab(
 ) -> None:
     """Compare changes of a configuration with a baseline.
 
-    Each change is timed against the baseline in turn, on a suite of shapes, after the
-    results of both are checked. It is kept if it gains more than 2 % (geometric mean),
-    rejected if it loses more than that; what is less, or within the measurement's own
-    spread, is noise. Nothing else should run on the device meanwhile.
+    Change and baseline are checked, then timed in turn, on a suite of shapes. The change is kept
+    if it gains more than 2 % (geometric mean), and rejected if it loses more than that; less than
+    that, or less than the spread of the measurements, is noise. Nothing else should run on the
+    device meanwhile.
     """
     if table is not None:
         if changes:
@@ -181,7 +178,7 @@ def ab(
         raise click.UsageError("give a --change KEY=VALUE, or --table FILE")
     if technique is not None and len(changes) > 1:
         raise click.UsageError("--technique names one change; give one --change with it")
-    # Texts that cannot be read are refused before anything is measured.
+    # Wrong arguments are refused before anything is measured.
     options.parsed(parse_config, base, "--base")
     for change in changes:
         options.parsed(parse_change, change, "--change")
@@ -205,17 +202,17 @@ def ab(
 
 
 def _arguments_of(context: click.Context) -> list[str]:
-    """The options that were given, as they would be typed."""
-    given: list[str] = []
+    """The options of the command line, as the user typed them."""
+    arguments: list[str] = []
     for parameter in context.command.params:
         name, option = parameter.name or "", parameter.opts[0]
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             value = context.params[name]
-            if isinstance(value, list):  # of shapes, which are one argument
+            if isinstance(value, list):  # of shapes, in one argument
                 value = ",".join(map(str, value))
             for one in value if isinstance(value, tuple) else (value,):
-                given += [option] if one is True else [option, str(one)]
-    return given
+                arguments += [option] if one is True else [option, str(one)]
+    return arguments
 
 
 #: The default size m = n = k.
@@ -233,14 +230,14 @@ _GPU_SIZE, _CPU_SIZE = 2048, 512
     "--data",
     type=click.Choice(DISTRIBUTIONS),
     default="normal",
-    help="The random numbers that are multiplied.",
+    help="The distribution of the random matrices.",
 )
-@options.file_option("--csv", "Write the table to this file too, a line for each algorithm.")
+@options.file_option("--csv", "Also write the table to this file, one line per algorithm.")
 @options.file_option(
     "--plot", "Draw speed against error to this file; its suffix, such as .png, is the format."
 )
 @_rounds_option
-@click.option("--seed", type=int, default=0, help="Of the random numbers.")
+@click.option("--seed", type=int, default=0, help="Seed of the random numbers.")
 def precision(
     shape: GemmShape | None,
     device: str | None,
@@ -253,11 +250,11 @@ def precision(
     """Show speed and error of every algorithm on a device.
 
     It is the product of an (M, K) and a (K, N) matrix; 2048 x 2048 x 2048 by default, on a CPU
-    512 x 512 x 512. Errors are differences from a float64 product (of integers: the exact one)
-    on some of the rows, relative to |A| |B|: the largest and the root of the mean square. The
-    bound is that of the algorithm, with what rounding may do to sums of length K (Higham and
-    Mary, 2019); a result beyond it is not timed, and the exit code is then 1. All are timed in
-    turn. Nothing else should run on the device meanwhile. Ctrl-C shows what was measured.
+    512 x 512 x 512. Errors are differences from a float64 product (for integers, the exact one)
+    on some of the rows, relative to |A| |B|: the largest and the root mean square. The bound is
+    that of the algorithm plus rounding in sums of length K (Higham and Mary, 2019). A result
+    beyond it is not timed, and the exit code is 1. The algorithms are timed in turn. Nothing else
+    should run on the device meanwhile. Ctrl-C shows the results so far.
     """
     for path, purpose in ((csv, precisions.TABLE), (plot, report.PLOT)):
         if path is not None:
@@ -276,21 +273,21 @@ def precision(
             bench.time(rounds, timed)
         except KeyboardInterrupt:
             interrupted = True
-    found = bench.report()
-    console.print(precisions.report_table(found))
-    if left_out := precisions.reasons(found):
+    result = bench.report()
+    console.print(precisions.report_table(result))
+    if left_out := precisions.reasons(result):
         console.print("\nnot on this device:")
         for line in left_out:
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if interrupted:
-        console.print("Interrupted: this is what was measured so far.", style="yellow")
+        console.print("Interrupted: these are the results so far.", style="yellow")
     if csv is not None:
-        precisions.write_csv(found, csv)
+        precisions.write_csv(result, csv)
         console.print(f"table: {csv}")
     if plot is not None:
-        precisions.plot_report(found, plot)
+        precisions.plot_report(result, plot)
         console.print(f"plot: {plot}")
-    if any(row.verdict == "exceeded" for row in found.rows):
+    if any(row.verdict == "exceeded" for row in result.rows):
         raise click.ClickException("an error exceeds its bound: see above")
 
 
@@ -325,8 +322,8 @@ def profile(
     console = options.open_console()
     with console.status("looking for devices") as status:
 
-        def tell(what: str) -> None:
-            status.update(f"measuring: {what}")
+        def tell(step: str) -> None:
+            status.update(f"measuring: {step}")
 
         _context, queue = options.open_queue(device)
         known = ceilings.ceilings_of(queue, tell, remeasure=remeasure)

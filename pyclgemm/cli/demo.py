@@ -1,4 +1,4 @@
-"""The first run: a network trained by scikit-learn, run by pyclgemm, and GEMM against NumPy."""
+"""The demo: run a network that scikit-learn trained, and compare speeds with NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..problem.shape import GemmShape
 
 SIZES = (256, 512, 1024, 2048)
 
-#: Seconds that a product may take on a device that only imitates one.
+#: Longest time of a product, in seconds; slow devices leave out large sizes.
 _LONGEST_PRODUCT = 2.0
 
 
@@ -40,7 +40,7 @@ class SpeedRow:
     size: int  # m = n = k
     seconds: float  # median time of one product
     numpy_seconds: float
-    error: float  # largest error of an element, as a part of its bound: up to 1 is right
+    error: float  # largest error of an element over its bound; at most 1 if correct
 
     @property
     def correct(self) -> bool:
@@ -66,7 +66,7 @@ def measure_speed(queue: cl.CommandQueue, size: int, rounds: int | None = None) 
 
 
 def out_of_reach(previous: SpeedRow, size: int) -> bool:
-    """Whether a product of `size` would take too long, judged by a smaller one."""
+    """Whether a product of `size` would take too long, estimated from a smaller one."""
     return previous.seconds * (size / previous.size) ** 3 > _LONGEST_PRODUCT
 
 
@@ -88,7 +88,7 @@ def speed_table(rows: Sequence[SpeedRow]) -> Table:
 HIDDEN_LAYERS = (512, 256)
 EPOCHS = 30
 
-#: Largest difference of a probability: some hundred roundings of float32.
+#: Largest accepted difference of a probability: some hundred roundings of float32.
 TOLERANCE = 1e-5
 
 _SHADES = " ░▒▓█"
@@ -104,22 +104,22 @@ class Digits(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How closely two classifiers agree on the same images."""
+    """A comparison of two classifiers on the same images."""
 
     images: int
     same_labels: int  # images that both give the same label
     difference: float  # largest absolute difference of a probability
-    accuracy: float  # right labels of the first, as a part of all
+    accuracy: float  # fraction of right labels of the first
     reference_accuracy: float
 
     @property
     def holds(self) -> bool:
-        """Whether the two are the same but for rounding."""
+        """Whether the two differ only by rounding."""
         return self.same_labels == self.images and self.difference <= TOLERANCE
 
 
 def run_demo(console: Console, chosen: FoundDevice) -> bool:
-    """Run a digit classifier and a speed table on a device; say whether all was right."""
+    """Run the classifier and the speed table; returns whether all results are correct."""
     digits = load_digits()
     context = cl.Context([chosen.device])  # Intel's queues do not keep their context alive
     queue = cl.CommandQueue(context)
@@ -168,7 +168,7 @@ def load_digits() -> Digits:
 
 
 def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
-    """Train scikit-learn's ``MLPClassifier``, one step of the progress bar an epoch."""
+    """Train scikit-learn's ``MLPClassifier``; the progress bar shows epochs."""
     from sklearn.neural_network import MLPClassifier
 
     network = MLPClassifier(HIDDEN_LAYERS, activation="relu", random_state=0)
@@ -181,7 +181,7 @@ def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
 
 
 def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
-    """Move the weights of a trained ``MLPClassifier`` to a device; ReLU between the layers."""
+    """The layers of a trained ``MLPClassifier`` on a device, with ReLU between them."""
     *hidden, last = zip(network.coefs_, network.intercepts_, strict=True)
     layers = [DenseLayer(queue, weight, bias, "relu") for weight, bias in hidden]
     return [*layers, DenseLayer(queue, *last)]
@@ -190,7 +190,7 @@ def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
 def probabilities(
     queue: cl.CommandQueue, layers: list[DenseLayer], images: NDArray[Any]
 ) -> NDArray[Any]:
-    """Run images through the layers, and a softmax; probabilities are (count, 10)."""
+    """Run images through the layers and a softmax; returns probabilities (count, 10)."""
     from scipy.special import softmax
 
     values = cl_array.to_device(queue, images)
@@ -200,7 +200,7 @@ def probabilities(
 
 
 def agree(ours: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any]) -> Agreement:
-    """Compare two tables of probabilities, (count, classes), of the same images."""
+    """Compare two arrays of probabilities (count, classes) of the same images."""
     same_labels = int((ours.argmax(axis=1) == reference.argmax(axis=1)).sum())
     accuracies = [float((one.argmax(axis=1) == labels).mean()) for one in (ours, reference)]
     return Agreement(len(labels), same_labels, float(np.abs(ours - reference).max()), *accuracies)
@@ -221,7 +221,7 @@ def print_agreement(console: Console, agreement: Agreement) -> None:
 
 
 def pictures(images: NDArray[Any], chances: NDArray[Any]) -> list[Text]:
-    """Draw images (count, 64) in characters, each over its most probable digit."""
+    """Draw images (count, 64) as characters, each above its most probable digit."""
     drawn = []
     for image, chance in zip(images.reshape(-1, 8, 8), chances, strict=True):
         levels = np.rint(image * (len(_SHADES) - 1)).astype(int)

@@ -19,8 +19,8 @@ from ..resources import library_version
 from .options import device_option, examples, open_console
 
 
-def device_table(found: Sequence[FoundDevice]) -> Table:
-    """Tabulate devices as `find_devices` orders them, several facts in a cell for 80 columns."""
+def device_table(devices: Sequence[FoundDevice]) -> Table:
+    """Tabulate devices in the order of `find_devices`; it fits 80 columns."""
     table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("device, platform and driver", overflow="fold", ratio=1)
@@ -28,11 +28,11 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
     table.add_column("units", justify="right", no_wrap=True)
     table.add_column("beside float32", no_wrap=True)
     table.add_column("kernels", no_wrap=True)
-    for rank, one in enumerate(found):
+    for rank, one in enumerate(devices):
         traits = one.traits
         if traits is None:
-            names = filter(None, (one.name, one.platform))
-            table.add_row("-", _lines(*names, f"skipped: {one.reason}"), style="dim")
+            lines = _lines(one.name, one.platform, f"skipped: {one.reason}")
+            table.add_row("-", lines, style="dim")
             continue
         supported = {"float16": traits.float16, "float64": traits.float64}
         table.add_row(
@@ -46,9 +46,9 @@ def device_table(found: Sequence[FoundDevice]) -> Table:
     return table
 
 
-def _standing(traits: DeviceTraits) -> str | None:
-    """Say whether a device was measured or calibrated; None is neither."""
-    # Databases and the model are loaded by the commands that need them, not by every one.
+def _standing(traits: DeviceTraits) -> str:
+    """Whether a device was "measured" or "calibrated"; empty for neither."""
+    # Imported late: most commands do not need databases and the model.
     from ..selection.database import load_database
     from ..selection.model import standing
 
@@ -56,11 +56,12 @@ def _standing(traits: DeviceTraits) -> str | None:
 
 
 def _lines(*lines: str) -> Text:
+    """The lines that are not empty, as one cell."""
     return Text("\n".join(filter(None, lines)))
 
 
-#: Commands in modules that are imported only where one of them is asked for: the tuner and what
-#: compares kernels take longer to import than the rest of the command line.
+#: The modules of commands that are imported on demand: importing the tuner and the analysis takes
+#: longer than the rest of the command line.
 _MODULES = {
     **dict.fromkeys(("ab", "explain", "precision", "profile", "source"), "analysis"),
     **dict.fromkeys(("calibrate", "tune"), "tune"),
@@ -68,7 +69,7 @@ _MODULES = {
 
 
 class _Group(click.Group):
-    """A group whose commands show the library's errors as one line, and end at SIGTERM."""
+    """A group whose commands show the library's errors in one line, and end at SIGTERM."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_MODULES])
@@ -103,9 +104,9 @@ def main() -> None:
 def _show_devices() -> Console:
     console = open_console()
     with console.status("building a kernel on every device"):
-        found = find_devices()
-    console.print(device_table(found))
-    if any(one.traits and not _standing(one.traits) for one in found):
+        devices = find_devices()
+    console.print(device_table(devices))
+    if any(one.traits and not _standing(one.traits) for one in devices):
         console.print(
             "Neither measured nor calibrated: kernels are chosen by estimates. "
             "python -m pyclgemm calibrate takes 20 seconds, python -m pyclgemm tune finds more."
@@ -117,13 +118,13 @@ def _show_devices() -> Console:
 def devices() -> None:
     """List every OpenCL device, what it can do, or why it is skipped.
 
-    A device is used only if it builds and runs a kernel here. The rank is what `--device`
-    of other subcommands takes; rank 0 is used where no device is named. Kernels are chosen by
-    what was measured on a device, by a calibration, or, with neither, by estimates.
+    A device is used only if it builds and runs a kernel here. The option `--device` of other
+    subcommands takes the rank; rank 0 is the default. Kernels are chosen by measurements on the
+    device, by a calibration, or, with neither, by estimates.
     """
     _show_devices()
     if not working_devices():
-        choose_device(None)  # its error says how to install a runtime
+        choose_device(None)  # raises an error that says how to install a runtime
 
 
 @main.command(epilog=examples("demo", "demo --device pocl"))
@@ -131,8 +132,8 @@ def devices() -> None:
 def demo(device: str | None) -> None:
     """Run a digit classifier and a table of speeds.
 
-    The classifier was trained by scikit-learn, whose results are compared; the speeds are
-    compared with NumPy's. It takes less than two minutes. The exit code is 1 if results
+    Results of the classifier are compared with those of scikit-learn, which trained it; speeds
+    are compared with NumPy's. The demo takes less than two minutes. The exit code is 1 if results
     are wrong.
     """
     from .demo import run_demo

@@ -1,4 +1,4 @@
-"""What the commands share: the console, the queue, products as options, and suites of products."""
+"""Shared by all commands: the console, the queue, options for products, suites of products."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def open_console(file_width: int = 120, **options: Any) -> Console:
-    """A console as wide as the terminal, or of `file_width` columns in a file or a pipe."""
+    """A console as wide as the terminal; in a file or a pipe, `file_width` columns wide."""
     width = None if sys.stdout.isatty() else file_width
     return Console(width=width, markup=False, **options)
 
 
 def examples(*calls: str) -> str:
-    """The end of a command's help."""
+    """The examples at the end of a command's help."""
     heading = "Example:" if len(calls) == 1 else "Examples:"
     return "\n".join(["\b", heading, *(f"  python -m pyclgemm {call}" for call in calls)])
 
@@ -47,26 +47,26 @@ def command(*calls: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 
 def open_progress(console: Console) -> Progress:
-    """Progress bars; each task shows its field ``current``."""
-    what, current = TextColumn("{task.description}"), TextColumn("{task.fields[current]}")
-    columns = (what, BarColumn(), MofNCompleteColumn(), current, TimeElapsedColumn())
+    """Progress bars; a task shows its description, its steps, its current step, its duration."""
+    description, step = TextColumn("{task.description}"), TextColumn("{task.fields[current]}")
+    columns = (description, BarColumn(), MofNCompleteColumn(), step, TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True)
 
 
 def add_task(progress: Progress, description: str, total: int) -> Callable[..., None]:
-    """Add a task; the result, told what comes next, takes it one step further."""
+    """Add a task; returns a function that advances it and shows the next step."""
     task = progress.add_task(description, total=total, current="")
     return lambda current="": progress.update(task, advance=1, current=str(current))
 
 
 def open_queue(device: str | None) -> tuple[cl.Context, cl.CommandQueue]:
-    """A queue on the device that the user named, and its context, which Intel's does not keep."""
+    """A context on the named device and a queue; Intel's queues do not keep their context alive."""
     context = cl.Context([choose_device(device).device])
     return context, cl.CommandQueue(context)
 
 
 def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None) -> Parsed:
-    """Parse an argument; an `ArgumentError` becomes click's error of usage, which names it."""
+    """Parse an argument; an `ArgumentError` becomes a usage error of click, with the option."""
     try:
         return parse(text)
     except ArgumentError as error:
@@ -74,7 +74,7 @@ def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None)
 
 
 def parse_shape(text: str, *, batched: bool = False) -> GemmShape:
-    """Parse a product in the form MxNxK; where `batched`, also a batch, MxNxK*BATCH."""
+    """Parse a product MxNxK or, if `batched`, also a batch MxNxK*BATCH."""
     shape = GemmShape.parse(text)
     if shape is None or shape.layout != "NN" or shape.padding or (shape.batch and not batched):
         form, example = "MxNxK", "1024x1024x512"
@@ -114,7 +114,7 @@ parameters_option = click.option(
 _architecture_option = click.option(
     "--architecture",
     metavar="NAME",
-    help="A typical device of sm_90, gfx1012, x86-64-v4, ... instead of one that is here.",
+    help="Use a typical device of sm_90, gfx1012, x86-64-v4, ... instead of a present one.",
 )
 
 #: The options that `GemmShape.product` takes by these names.
@@ -143,10 +143,10 @@ _OPTIONS = (
 
 
 def product_options(command: Callable[..., None], *, chosen: bool = False) -> Callable[..., None]:
-    """Give a command the options of a product: `Product`, path, parameters, and its own.
+    """Give a command the options of a product; it is called with `Product`, path, parameters.
 
-    Where it is `chosen`, the command gets product, choice and traits of the device that was named
-    or of a typical one, and the product may be a batch.
+    If `chosen`, it is called with product, choice and traits instead: those of the named device, or
+    of a typical one. The product may then be a batch.
     """
     metavar = "MxNxK[*BATCH]" if chosen else "MxNxK"
     argument = click.argument(
@@ -172,19 +172,23 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
                 f"{' or '.join(allowed)}",
                 param_hint="--result-dtype",
             )
-        layout = _letter("a", trans_a, conjugate_a) + _letter("b", trans_b, conjugate_b)
-        stored = replace(shape, layout=cast(Layout, layout))
+        letters = ""
+        for name, flags in {"a": (trans_a, conjugate_a), "b": (trans_b, conjugate_b)}.items():
+            if all(flags):
+                raise click.UsageError(f"--trans-{name} and --conjugate-{name} exclude each other")
+            letters += "T" if any(flags) else "N"
+        stored = replace(shape, layout=cast(Layout, letters))
         product = stored.product(conjugate="a" * conjugate_a + "b" * conjugate_b, **described)
-        asked = (None if path == "auto" else path, dict(parameters))
+        override = (None if path == "auto" else path, dict(parameters))
         if not chosen:
-            command(product, *asked, **options)
+            command(product, *override, **options)
             return
         device, architecture = options.pop("device"), options.pop("architecture")
         if device is not None and architecture is not None:
             raise click.UsageError("--device and --architecture exclude each other")
         traits = typical_traits(architecture) if architecture else choose_device(device).traits
         assert traits is not None
-        command(*choose_for(product, traits, load_database(), *asked), traits, **options)
+        command(*choose_for(product, traits, load_database(), *override), traits, **options)
 
     for option in reversed((argument, *_OPTIONS, *[_architecture_option] * chosen)):
         wrapped = option(wrapped)
@@ -194,22 +198,13 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
 choice_options = functools.partial(product_options, chosen=True)
 
 
-def _letter(operand: str, transposed: bool, conjugated: bool) -> str:
-    """How an operand is stored, a letter of `GemmShape.layout`."""
-    if transposed and conjugated:
-        raise click.UsageError(f"--trans-{operand} and --conjugate-{operand} exclude each other")
-    return "T" if transposed or conjugated else "N"
-
-
-#: What a file of shapes may hold, at most: beyond that it is no list of shapes.
+#: Largest size of a file of shapes, in bytes.
 _LARGEST_FILE = 2**20
 
 
 def _spread(count: int = 192, largest: int = 8192) -> tuple[GemmShape, ...]:
-    """Sizes evenly spread over the cube of their logarithms, the layouts in turn.
-
-    M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
-    """
+    """Quasirandom sizes, uniform in their logarithms, with all layouts in turn."""
+    # M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018).
     root = 1.2207440846057596  # of x**4 == x + 1
     shapes = []
     for index in range(count):
@@ -224,19 +219,19 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
     "square": tuple(
         GemmShape(size, size, size) for size in (256, 512, 1000, 1024, 2048, 4096, 8192)
     ),
-    # Batches through layers as transformers and classifiers have them.
+    # Layers of transformers and classifiers.
     "dense": tuple(
         GemmShape(batch, outputs, inputs)
         for inputs, outputs in ((768, 3072), (3072, 768), (1024, 1024), (4096, 4096))
         for batch in (8, 64, 128, 512)
     ),
-    # One or two sizes far smaller than the third: few rows, tall, long sums.
+    # One or two sizes are far smaller than the third: few rows, tall matrices, large k.
     "skinny": (
         *(GemmShape(m, size, size) for size in (1024, 4096) for m in (1, 2, 4, 8, 16, 32)),
         GemmShape(8192, 128, 128), GemmShape(65536, 64, 64), GemmShape(64, 65536, 64),
         GemmShape(4096, 1, 4096), GemmShape(64, 64, 65536), GemmShape(16, 16, 100_000),
     ),
-    # Operands stored transposed, and rows at odd distances, with k from 2 to 7001.
+    # Transposed operands and odd leading dimensions, with k from 2 to 7001.
     "layouts": (
         *(
             GemmShape(*sizes, layout)
@@ -246,35 +241,35 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
                 (1201, 803, 1101),
             )
         ),
-        # Stores of single elements are all that these do.
+        # Bound by stores of single elements.
         GemmShape(4563, 1559, 2), GemmShape(4563, 1559, 2, "NT"),
         GemmShape(301, 255, 101), GemmShape(1201, 803, 1101),
         GemmShape(1000, 1000, 1000, padding=7), GemmShape(6627, 83, 1085, "TN"),
         GemmShape(5003, 3001, 701, "NT"),
-        # Aligned, so that what alignment costs is not taken for what the layout costs.
+        # Aligned, to separate the cost of the layout from that of the alignment.
         GemmShape(1024, 1024, 1024, "NT"), GemmShape(1024, 1024, 1024, "TT"),
     ),
     "spread": _spread(),
-    # Small squares, each batch enough to fill a device.
+    # Small squares, in batches that fill a device.
     "batched": tuple(GemmShape(size, size, size, batch=10_000) for size in (8, 16, 32, 64)),
 }  # fmt: skip
 
 
 def parse_products(text: str) -> list[GemmShape]:
-    """Read names of `SUITES`, shapes as `GemmShape.parse` takes them, and files, between commas.
+    """Parse names of `SUITES`, shapes (`GemmShape.parse`) and files, separated by commas.
 
     A file has names and shapes separated by white space or commas, and comments after ``#``. A
-    shape that occurs twice is taken once, at its first place.
+    repeated shape counts once.
     """
     shapes: dict[GemmShape, None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
-        found = _named(item)
-        if not found and not names_file(item):
+        named = _named(item)
+        if not named and not names_file(item):
             raise ArgumentError(
                 f"shapes has {shown(item)}, which is no suite ({', '.join(SUITES)}), no file, and "
                 f"not of the form {WANTED}"
             )
-        shapes.update(dict.fromkeys(found or _from_file(Path(item))))
+        shapes.update(dict.fromkeys(named or _from_file(Path(item))))
     if not shapes:
         raise ArgumentError(
             f"shapes is {shown(text)}; suites ({', '.join(SUITES)}), shapes such as 64x3072x768, "
@@ -284,7 +279,7 @@ def parse_products(text: str) -> list[GemmShape]:
 
 
 def parse_suite(text: str) -> list[GemmShape]:
-    """Read shapes as `parse_products` does; refuse transposition, padding and batches."""
+    """Parse shapes as `parse_products` does, without transposition, padding and batches."""
     products = parse_products(text)
     if other := next((one for one in products if not one.plain), None):
         raise ArgumentError(
@@ -309,10 +304,10 @@ def _from_file(path: Path) -> list[GemmShape]:
     shapes: list[GemmShape] = []
     for number, line in enumerate(text.splitlines(), 1):
         for item in line.split("#", 1)[0].replace(",", " ").split():
-            if not (found := _named(item)):
+            if not (named := _named(item)):
                 raise ArgumentError(
                     f"shapes file {str(path)!r}, line {number}, has {shown(item)}; wanted "
                     f"{WANTED}, or one of {', '.join(SUITES)}"
                 )
-            shapes += found
+            shapes += named
     return shapes

@@ -1,9 +1,9 @@
-"""The command ``tune``: search configurations for a device, show and save what it finds."""
+"""The commands ``tune`` and ``calibrate``: measure a device, show and save the results."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -47,7 +47,7 @@ from . import options
     type=lambda text: options.parsed(options.parse_products, text),
     default="square",
     metavar="|".join((*options.SUITES, "FILE", "MxNxK[:NT][+7][*100],...")),
-    help="What to tune for; several are separated by commas. :NT says which operands lie "
+    help="The products to tune for, separated by commas. :NT says which operands are stored "
     "transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products.",
 )
 @click.option(
@@ -55,21 +55,21 @@ from . import options
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
     metavar="SECONDS",
-    help="For all of it, compiling included.",
+    help="The duration, compiling included.",
 )
 @click.option(
     "--survey",
     type=click.FloatRange(0, 1),
     default=0.25,
     metavar="PART",
-    help="Of the budget, for random products on which predicted times are least certain: by these "
-    "the kernels of all other shapes are chosen. 1 tunes for no shape of its own.",
+    help="Part of the budget for random products on which predicted times are least certain; they "
+    "improve the choice for all other shapes. 1 tunes for no particular shape.",
 )
 @options.file_option(
     "--contribute", "Write a file for databases/ instead of your own database.", metavar="PATH"
 )
 @click.option("--dry-run", is_flag=True, help="Count the space, show the plan, measure nothing.")
-@click.option("--seed", type=int, default=0, help="Of the search.")
+@click.option("--seed", type=int, default=0, help="Seed of the search.")
 def tune(
     device: str | None,
     dtype: str,
@@ -83,10 +83,9 @@ def tune(
 ) -> None:
     """Find the fastest kernels for a device and some shapes.
 
-    What is found goes to your own database, which the library prefers from then on. Ctrl-C
-    and SIGTERM end the search and keep what was found; a second run resumes where the first one
-    stopped.
-    Every result is checked before its time counts.
+    The results go to your own database, which the library prefers from then on. Ctrl-C and
+    SIGTERM end the search and keep the results; a second run resumes where the first one stopped.
+    Every product is checked before its time counts.
     """
     console = options.open_console(highlight=False)
     if dry_run:
@@ -110,7 +109,7 @@ def tune(
             console.print(f"saved in {path}")
             reload_database()
     except Exception:
-        click.echo("These records were not saved; a file of this content is a database:")
+        click.echo("These records were not saved; a file with this content is a database:")
         click.echo(tuner.unsaved_text(result))
         raise
 
@@ -121,15 +120,15 @@ def tune(
     "--seconds",
     type=click.FloatRange(1, 3600),
     default=SECONDS,
-    help="For all of it, finding the device and compiling included.",
+    help="The duration, finding the device and compiling included.",
 )
 def calibrate(device: str | None, seconds: float) -> None:
-    """Measure what the choice of kernels needs to know of a device nobody tuned.
+    """Measure a device that was not tuned, to improve the choice of kernels on it.
 
-    Ceilings and a handful of kernels are measured; predicted times rest on them from then on. What
-    follows goes to your own database. Nothing else should run on the device meanwhile. Ctrl-C and
-    SIGTERM end it and keep what was measured. The tuner (`tune`) finds the fastest kernels for the
-    shapes that matter to you.
+    Ceilings and some kernels are measured; predicted times are based on them from then on. The
+    results go to your own database. Nothing else should run on the device meanwhile. Ctrl-C and
+    SIGTERM end it and keep the results. The tuner (`tune`) finds the fastest kernels for the shapes
+    that matter to you.
     """
     console = options.open_console()
     begin = time.monotonic()
@@ -138,30 +137,30 @@ def calibrate(device: str | None, seconds: float) -> None:
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
-        def report(what: str, part: float) -> None:
-            bar.update(task, description=what, completed=part)
+        def report(step: str, fraction: float) -> None:
+            bar.update(task, description=step, completed=fraction)
 
-        found = run_calibration(queue, left, report=report)
-    if found.fits:
+        result = run_calibration(queue, left, report=report)
+    if result.fits:
         title = f"{queue.device.name.strip()}: predicted times"
         table = new_table(title, "type", "path", ">times", ">median error")
-        for dtype, fits in found.fits.items():
+        for dtype, fits in result.fits.items():
             for path, fit in fits.items():
                 table.add_row(dtype, path, str(fit.times), f"{100 * fit.error:.0f} %")
         console.print(table)
     else:
-        console.print("No kernels were timed that tell more than the ceilings do.")
-    ended = "Interrupted after" if found.interrupted else "Done in"
-    console.print(f"{ended} {time.monotonic() - begin:.0f} s; saved in {found.path}")
+        console.print("The ceilings were measured; no kernel improved the predicted times.")
+    ended = "Interrupted after" if result.interrupted else "Done in"
+    console.print(f"{ended} {time.monotonic() - begin:.0f} s; saved in {result.path}")
 
 
-#: Seconds between lines where there is no terminal.
+#: Seconds between lines of output without a terminal.
 _QUIET_SECONDS = 10.0
 
 
 @contextmanager
 def shown_progress(console: Console, budget: float) -> Iterator[Callable[[Progress], None]]:
-    """Show the progress of a run of `budget` seconds: a bar on a terminal, lines anywhere else.
+    """Show the progress of a run of `budget` seconds: a bar on a terminal, otherwise lines.
 
     Examples
     --------
@@ -170,41 +169,27 @@ def shown_progress(console: Console, budget: float) -> Iterator[Callable[[Progre
     ...     show(Progress("search", 12.0, 34, GemmShape(8, 8, 8), 1.5))
       12 of 60 s: search, 34 trials, best on 8x8x8: 1.5 GFLOPS
     """
-    columns = (
-        TextColumn("{task.fields[stage]:7}"),
-        BarColumn(),
-        TextColumn("{task.fields[left]:.0f} s left, {task.fields[trials]}"),
-        TextColumn("{task.fields[best]}"),
-    )
+    columns = TextColumn("{task.fields[stage]:7}"), BarColumn(), TextColumn("{task.description}")
     last = -_QUIET_SECONDS
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(
-            "",
-            total=budget,
-            stage="start",
-            left=budget,
-            trials="0 trials",
-            best="opening the device",
-        )
+        task = bar.add_task(f"{budget:.0f} s left, opening the device", total=budget, stage="start")
 
         def show(now: Progress) -> None:
             nonlocal last
             speed = "none yet" if now.gflops is None else speed_text(now.gflops)
-            trials, best = f"{now.trials} trials", f"best on {now.shape}: {speed}"
-            bar.update(
-                task, completed=min(now.elapsed, budget), left=max(0.0, budget - now.elapsed),
-                stage=now.stage, trials=trials, best=best,
-            )  # fmt: skip
+            text = f"{now.trials} trials, best on {now.shape}: {speed}"
+            elapsed = min(now.elapsed, budget)
+            description = f"{budget - elapsed:.0f} s left, {text}"
+            bar.update(task, completed=elapsed, stage=now.stage, description=description)
             if not console.is_terminal and time.monotonic() - last >= _QUIET_SECONDS:
                 last = time.monotonic()
-                begun = f"{now.elapsed:4.0f} of {budget:.0f} s"
-                console.print(f"{begun}: {now.stage}, {trials}, {best}")
+                console.print(f"{now.elapsed:4.0f} of {budget:.0f} s: {now.stage}, {text}")
 
         yield show
 
 
 def result_table(result: tuner.TuningResult) -> Table:
-    """The best configuration of each shape, its speed, and what it gained."""
+    """The best configuration of each shape, its speed and its gain."""
     title = f"{result.traits.name}, {result.dtype}, {result.precision}"
     table = new_table(title, "m x n x k", ">speed", ">gain", ">tried", "configuration*")
     for standing in result.standings:
@@ -237,7 +222,7 @@ def short_text(config: Config) -> str:
 
 
 def outcome_lines(result: tuner.TuningResult) -> list[str]:
-    """How the trials came out, the reasons of those that failed, remarks."""
+    """The numbers of trials by status with a reason of failure each, and remarks."""
     trials, fine = sum(result.outcomes.values()), result.outcomes.get(FINE, 0)
     ended = "Interrupted after" if result.interrupted else "Done in"
     lines = [f"{ended} {result.seconds:.0f} s: {trials} trials, {fine} right and timed."]
@@ -247,20 +232,16 @@ def outcome_lines(result: tuner.TuningResult) -> list[str]:
         if status != FINE
     ]
     if any(standing.gain is not None for standing in result.standings):
-        lines.append("The gain is over what the library took before, timed in turn at the end.")
+        lines.append("The gain is over the previous choice, timed in turn at the end.")
     if result.survey.report:
         lines.append(f"{result.survey.report}.")
     return [*lines, *result.remarks]
 
 
 def dry_run_tables(
-    device: str | None,
-    dtype: str,
-    precision: str | None,
-    shapes: Sequence[GemmShape],
-    budget: float,
+    device: str | None, dtype: str, precision: str | None, shapes: list[GemmShape], budget: float
 ) -> list[Table]:
-    """How large the space of each family is, and how the budget would be spent."""
+    """The size of the search space of each family, and the plan for the budget."""
     with TrialProcess(device, dtype, precision) as process:
         traits = process.traits
     algorithm = resolve_precision(precision, dtype)
@@ -271,11 +252,9 @@ def dry_run_tables(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
         )
     title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
-    spaces = Table("family", "coordinates", title=title, title_justify="left")
-    for name in ("points", "of them valid"):
-        spaces.add_column(name, justify="right", no_wrap=True)
+    spaces = new_table(title, "family", "coordinates*", ">points", ">of them valid")
     for family in families:
-        # A batch may leave families out; a single product shows all that the device has.
+        # A batch leaves out families that do not suit it; a single product shows all.
         if not any(one.batch is None or suits(family, one, traits) for one in problems):
             continue
         space = search_space(family, dtype, traits, algorithm)
@@ -284,10 +263,10 @@ def dry_run_tables(
         valid = f"{count.valid:,}" if count.exact else f"about {count.valid:.2g}"
         spaces.add_row(family, ", ".join(axes), f"{count.points:,}", valid)
     title = f"Budget of {budget:.0f} s on {len(shapes)} shapes"
-    plan = Table("stage", "what", "seconds", title=title, title_justify="left")
+    plan = new_table(title, "stage", "what*", "seconds*")
     least, most = tuner.LAST_AT_LEAST * budget, tuner.start_part(budget, len(shapes)) * budget
-    plan.add_row("start", "what the library and its databases have", f"at most {most:.0f}")
-    plan.add_row("search", "equal time for each shape", "what the others leave")
+    plan.add_row("start", "choices and configurations of the databases", f"at most {most:.0f}")
+    plan.add_row("search", "equal time for each shape", "the rest")
     plan.add_row("cross, confirm", "winners on all shapes, and in turn", f"at least {least:.0f}")
     plan.add_row("", "shapes", " ".join(map(str, shapes)))
     return [spaces, plan]

@@ -1,4 +1,4 @@
-"""Which kernel runs a product, and why: databases, predicted times, and the choice by them.
+"""The choice of a kernel for a product: databases, predicted times, reasons.
 
-It asks families through their interface alone, and enqueues nothing.
+It uses only the interface of the families, and no device.
 """

@@ -1,8 +1,9 @@
-"""What tells products apart for records: sizes, layouts, alignment, the number of products."""
+"""The features by which records tell products apart: sizes, layouts, alignment, batch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -13,35 +14,28 @@ from ..problem.problem import GemmProblem, MatrixLayout, Order
 from ..problem.shape import GemmShape, Layout
 from .records import ALIGNED, Record
 
-#: Products of a batch for which a record for batches of any number stands.
+#: Number of products assumed for a record that stands for batches of any number.
 _MANY = 10_000
 
 
 @dataclass(frozen=True)
 class Features:
-    """A product as records know it; a record for the same features was measured on it."""
+    """The features of a product; a record with equal features was measured on this product."""
 
     sizes: tuple[int, int, int]  # m, n, k
-    # The unit-stride index of each operand; None for a vector, which has no other.
+    # The unit-stride index of each operand; None for a vector.
     order_a: Order | None = "row"
     order_b: Order | None = "row"
-    # The least alignment of rows of a, b and out, in elements; `ALIGNED` from `widest` on.
+    # The least alignment of the rows of a, b and out, in elements; `ALIGNED` from `widest` on.
     alignment: int = ALIGNED
     widest: int = ALIGNED  # elements of the widest access
-    # Computed at once, 1 for a single product; None where a record is for batches of any number.
+    # Of the batch; 1 for a single product; None where a record is for batches of any number.
     products: int | None = 1
-    packed: bool = False  # B was packed before
+    packed: bool = False  # B was packed ahead
 
 
 def features_of(problem: GemmProblem) -> Features:
-    """The features of a problem.
-
-    Examples
-    --------
-    >>> features_of(GemmShape(82, 6626, 1085, "NT").problem("float32"))
-    Features(sizes=(82, 6626, 1085), order_a='row', order_b='column', alignment=1, widest=4, \
-products=1, packed=False)
-    """
+    """The features of a problem."""
     m, n, k = problem.m, problem.n, problem.k
     widest = max(1, VECTOR_BYTES // np.dtype(problem.dtype).itemsize)
 
@@ -61,34 +55,24 @@ products=1, packed=False)
 
 
 def record_for(features: Features, config: Config, gflops: float | None = None) -> Record:
-    """The record of what was measured on a product.
-
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> config = CpuConfig(MR=1, NR=16, KC=256, VW=8)
-    >>> print(record_for(Features((8, 8, 7), "row", "column", 1), config))
-    8x8x7:NT
-    >>> print(record_for(Features((8, 8, 8), "row", "column", 1), config))
-    8x8x8:NT with rows aligned to 1
-    """
+    """The record of a measurement on a product."""
     orders = features.order_a, features.order_b
     layout = cast(Layout, "".join("T" if order == "column" else "N" for order in orders))
     batch = features.products if features.products != 1 else None
     shape = GemmShape(*features.sizes, layout, batch=batch)
-    # The least alignment of rows of contiguous matrices; a vector has no second row to be aligned.
+    # The alignment if the matrices were contiguous; a vector has no second row.
     matrices = shape.stored_a, shape.stored_b, (shape.m, shape.n)
-    rows = (columns for matrix in matrices if 1 not in matrix for columns in matrix[1:])
-    contiguous = math.gcd(ALIGNED, *rows)
-    as_sizes_tell = ALIGNED if contiguous >= features.widest else contiguous
-    alignment = None if features.alignment == as_sizes_tell else features.alignment
-    # Four digits: the product of three small matrices may run at 0.01 GFLOPS.
+    contiguous = math.gcd(ALIGNED, *(sizes[1] for sizes in matrices if 1 not in sizes))
+    if contiguous >= features.widest:
+        contiguous = ALIGNED
+    alignment = None if features.alignment == contiguous else features.alignment
+    # Significant digits, not decimals: small products may run at 0.01 GFLOPS.
     speed = None if gflops is None else float(f"{gflops:.4g}")
     return Record(shape, config, speed, alignment, features.packed)
 
 
 def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
-    """The product for which a record stands; without an alignment, of contiguous matrices."""
+    """The product of a record; without an alignment its matrices are contiguous."""
     shape = record.shape
     if record.kind == "small" and shape.batch is None:
         shape = replace(shape, batch=_MANY)
@@ -103,7 +87,7 @@ def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
 
 
 def features_of_record(record: Record, dtype: str, precision: str) -> Features:
-    """The features of the products for which a record stands."""
+    """The features of the products that a record stands for."""
     problem = problem_of(record, dtype, precision)
     features = replace(features_of(problem), packed=record.packed)
     if record.kind == "small" and record.shape.batch is None:
@@ -111,22 +95,39 @@ def features_of_record(record: Record, dtype: str, precision: str) -> Features:
     return features
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The measured time of a configuration on a product."""
+
+    problem: GemmProblem
+    config: Config
+    seconds: float
+
+
+def samples_of(records: Iterable[Record], dtype: str, precision: str) -> Iterator[Sample]:
+    """The measured times of records; packed B is left out, whose time is without packing."""
+    for record in records:
+        if record.gflops is not None and not record.packed:
+            problem = problem_of(record, dtype, precision)
+            yield Sample(problem, record.config, seconds_of(record.gflops, problem))
+
+
 def extents(problem: GemmProblem) -> tuple[int, int, int, int]:
-    """The sizes m, n, k and the number of products, each at least 1, as times are predicted of."""
+    """The sizes m, n, k and the number of products, each at least 1, for predicted times."""
     return max(1, problem.m), max(1, problem.n), max(1, problem.k), max(1, problem.products)
 
 
 def seconds_of(gflops: float, problem: GemmProblem) -> float:
-    """The time of a product at the speed that a record states."""
+    """The time of a product at a speed."""
     return problem.flops / (1e9 * gflops)
 
 
-#: Octaves for each operand that lies otherwise.
+#: Octaves that a different order of one operand counts for.
 _OTHER_ORDER = 1.5
 
 
 def octaves_between(one: GemmProblem, other: GemmProblem) -> float:
-    """How far two products are from each other: their sizes in log2, and how operands lie.
+    """The distance of two products: of their sizes in log2, and of their operands' orders.
 
     Examples
     --------

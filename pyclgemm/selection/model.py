@@ -1,10 +1,9 @@
 """The configurations that a device can run for a product, by predicted time.
 
 A family predicts the time of a configuration from the ceilings of the device
-(`pyclgemm.families.cost`). Two things are learnt from measurements and kept in the databases:
-coefficients of each family, fitted to all its times, and the records themselves. Where a
-configuration or its like was measured on products near this one, its prediction is corrected by
-what was missed there (`pyclgemm.selection.residuals`).
+(`pyclgemm.families.cost`). The databases add what was learnt from measurements: fitted coefficients
+of each family, and records. Errors on nearby records, of the same or of similar configurations,
+correct a prediction (`pyclgemm.selection.residuals`).
 """
 
 from __future__ import annotations
@@ -25,74 +24,70 @@ from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem, MatrixLayout
 from .database import Database, DatabaseFile
-from .features import Features, extents, features_of, features_of_record, problem_of, seconds_of
+from .features import Features, Sample, extents, features_of, features_of_record, samples_of
 from .records import Match, Record, Source, kind_of
-from .residuals import Residuals
+from .residuals import WIDEST, Corrections, Residuals
 
-#: The logarithm by which a configuration counts as slower that was measured nowhere near: the least
-#: of many uncertain predictions is too low.
+#: Logarithm of the factor by which the time of a configuration without nearby measurements is
+#: raised in comparisons: the least of many uncertain predictions tends to be too low.
 _DOUBT = 0.15
 
-#: Elements of the widest vectors that kernels of few rows load.
-_WIDEST = 8
-
-#: Configurations that were measured on a device from which on its databases have them all.
+#: Number of measured configurations from which on the families' menus are not needed.
 _ENOUGH = 16
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A configuration, the most specific file that has it, and the time that is expected of it."""
+    """A configuration, the most specific file that has it, and its expected time."""
 
     config: Config
     file: DatabaseFile
     seconds: float
-    number: int  # in the order of candidates, from 1
-    is_least: bool  # no other has a lesser time, even of those that come later for being doubtful
+    number: int  # rank by time and doubt, from 1
+    is_least: bool  # no candidate has a lesser expected time, whatever its rank
 
 
 class Knowledge:
-    """What databases know for a device, an element type and an arithmetic.
-
-    Of files and their entries those for all three count, the most specific first (`hits`).
-    """
+    """All that the databases know for a device, an element type and an arithmetic."""
 
     def __init__(
         self, database: Database, traits: DeviceTraits, dtype: str, precision: str
     ) -> None:
         self.traits, self._name = traits, (dtype, precision)
+        #: Entries with their files, the most specific first.
         self.hits = database.lookup(traits, dtype, precision)
-        #: Those of families without fitted coefficients.
-        self.ceilings = self._whole(database.ceilings(traits))
-        #: By family: its coefficients, and the ceilings that they are about.
+        #: The ceilings for families without fitted coefficients.
+        self.ceilings = self._completed(database.ceilings(traits))
+        #: Fitted coefficients by family, with the ceilings that they assume.
         self.fitted: dict[str, tuple[Coefficients, Ceilings]] = {}
         for file, entry in self.hits:
             for family, coefficients in entry.model.items():
-                self.fitted.setdefault(family, (coefficients, self._whole(file.ceilings)))
+                ceilings = self._completed(file.ceilings)
+                self.fitted.setdefault(family, (coefficients, ceilings))
         entries = [hit for hit in self.hits if hit[0].source.kind == "measured"]
         measured = [(file, record) for file, entry in entries for record in entry.records]
-        #: Whether so many configurations were measured that databases have those that matter.
+        #: Whether enough configurations were measured to do without the families' menus.
         self.is_measured = len({record.config for _, record in measured}) >= _ENOUGH
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
         for file, record in measured:
             features = features_of_record(record, *self._name)
             self._exact.setdefault(features, []).append((file, record))
         #: Configurations that are valid on the device, each with the most specific file that has
-        #: it; and the paths of others by why they do not fit.
+        #: it; and descriptions of invalid ones, by the constraints that they break.
         self.candidates: dict[Config, DatabaseFile] = {}
         self.passed_over: dict[str, list[str]] = {}
         self._take_candidates()
-        # The times of a type whose coefficients an entry borrows tell of this one, too.
+        # An entry borrows coefficients of another type, so that type's errors correct this one.
         lent = [record for _, entry in entries if entry.like for record in entry.like.own]
         self._take_times([*(record for _, record in measured), *lent])
-        #: Those that were asked for, by how products lie.
+        #: Rankings by the products' layouts.
         self.rankings: dict[GemmProblem, Ranking] = {}
 
-    def _whole(self, ceilings: Ceilings | None) -> Ceilings:
+    def _completed(self, ceilings: Ceilings | None) -> Ceilings:
         return completed(vars(ceilings) if ceilings else {}, self.traits)
 
     def _take_candidates(self) -> None:
-        """Take what is valid of the configurations of all records and menus, each once."""
+        """Collect the valid configurations of records, and of menus unless enough was measured."""
         dtype, precision = self._name[0], resolve_precision(*self._name[::-1])
         offered = [
             (record.config, file, f" for {record}")
@@ -109,42 +104,34 @@ class Knowledge:
                 if family.runs(dtype, precision, self.traits)
                 for config in family.menu(dtype, self.traits, precision)
             ]
-        for config, file, of in offered:
+        for config, file, purpose in offered:
             family = family_of(config)
             if config in self.candidates or not family.runs(dtype, precision, self.traits):
                 continue
             if broken := violations(config, dtype, self.traits):
-                whose = self.passed_over.setdefault("; ".join(broken), [])
-                whose.append(f"{file.match}'s {family.name}{of}")
+                group = self.passed_over.setdefault("; ".join(broken), [])
+                group.append(f"{file.match}'s {family.name}{purpose}")
             else:
                 self.candidates[config] = file
 
     def _take_times(self, records: Sequence[Record]) -> None:
-        """Note of records with a speed what the prediction of their configuration missed."""
-        timed: list[tuple[float, Config, GemmProblem, Work]] = []
-        for record in records:
-            if record.gflops is None or record.packed:  # whose time is not that of the whole
-                continue
-            problem = problem_on(problem_of(record, *self._name), self.traits)
-            if work := self.work(record.config, problem):
-                timed.append((seconds_of(record.gflops, problem), record.config, problem, work))
-        configs = [config for _, config, _, _ in timed]
-        self.residuals = Residuals(
-            configs,
-            [_layout(problem) for _, _, problem, _ in timed],
-            np.array([extents(problem) for _, _, problem, _ in timed], float).reshape(-1, 4),
-            self.table([(config, work) for _, config, _, work in timed]),
-            np.array([seconds for seconds, _, _, _ in timed]),
-        )
+        """Compute the errors of the predictions for records with a speed."""
+        timed: list[tuple[Sample, Work]] = []
+        for sample in samples_of(records, *self._name):
+            problem = problem_on(sample.problem, self.traits)
+            if work := self.work(sample.config, problem):
+                timed.append((replace(sample, problem=problem), work))
+        table = self.table([(sample.config, work) for sample, work in timed])
+        self.residuals = Residuals([sample for sample, _ in timed], table)
 
     def work(self, config: Config, problem: GemmProblem) -> Work | None:
-        """What a configuration does, at the ceilings that its coefficients are about."""
+        """The work of a configuration, at the ceilings that its coefficients assume."""
         family = family_of(config)
         _, ceilings = self.fitted.get(family.name, (None, self.ceilings))
         return family.work(config, problem, self.traits, ceilings)
 
     def table(self, works: Sequence[tuple[Config, Work]]) -> WorkTable:
-        """Configurations side by side, by coefficients that were fitted or else assumed."""
+        """The work of configurations, with fitted or else default coefficients."""
         families = [family_of(config) for config, _ in works]
         coefficients = [
             self.fitted[family.name][0] if family.name in self.fitted else family.coefficients
@@ -153,17 +140,14 @@ class Knowledge:
         return WorkTable([work for _, work in works], coefficients, self.traits.compute_units)
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
-        """The records of this very product, those of the most specific file first.
-
-        Where B is packed, behind those for packed ones come those for others.
-        """
+        """The records of this very product, the most specific file first; of packed B first."""
         features = features_of(problem)
         plain = replace(features, packed=False)
         known = dict.fromkeys((features, plain, replace(plain, products=None)))
-        return [found for one in known for found in self._exact.get(one, [])]
+        return [hit for one in known for hit in self._exact.get(one, [])]
 
     def predict(self, configs: Sequence[Config], problem: GemmProblem) -> Column:
-        """The predicted time of any configurations on a product; infinite where none is known."""
+        """The predicted times of any configurations on a product; infinite if unknown."""
         problem = problem_on(problem, self.traits)
         works = {
             index: (config, work)
@@ -175,47 +159,37 @@ class Knowledge:
         return seconds
 
     def ranking(self, problem: GemmProblem) -> Ranking:
-        """The candidates for products that lie as `problem`."""
-        lies = _lying(problem)
-        found = self.rankings.get(lies)
-        if found is None:
-            found = self.rankings[lies] = Ranking(lies, self)
-        return found
+        """The candidates for products with the layouts of `problem`."""
+        layouts = _without_sizes(problem)
+        ranking = self.rankings.get(layouts)
+        if ranking is None:
+            ranking = self.rankings[layouts] = Ranking(layouts, self)
+        return ranking
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:
-    """Gather what is known; kept with the database."""
+    """What the databases know, computed once for each database."""
     key = traits, dtype, precision
-    found = database.kept.get(key)
-    if found is None:
-        found = database.kept[key] = Knowledge(database, *key)
-    return found
+    known = database.kept.get(key)
+    if known is None:
+        known = database.kept[key] = Knowledge(database, *key)
+    return known
 
 
 def known_of(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Knowledge:
-    """What is known for the element type and the arithmetic of a product."""
+    """What the databases know for the element type and the arithmetic of a product."""
     return knowledge(database, traits, problem.dtype, problem.precision.name)
 
 
 def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "calibrated", ""]:
-    """What choices for float32 rest on: configurations that were measured, or a calibration.
-
-    Empty where they rest on estimates alone.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> from pyclgemm.selection.database import load_database
-    >>> [standing(load_database(), typical_traits(name)) for name in ("sm_90", "gfx1100")]
-    ['measured', '']
-    """
+    """What the choices for float32 are based on; empty if only on estimates."""
     if knowledge(database, traits, "float32", "F32_F32_F32").is_measured:
         return "measured"
     return "calibrated" if database.ceilings(traits) else ""
 
 
 class Ranking:
-    """All candidates for products that lie alike, on one device."""
+    """All candidates for products of the same layouts, on one device."""
 
     def __init__(self, problem: GemmProblem, known: Knowledge) -> None:
         able = {
@@ -223,10 +197,10 @@ class Ranking:
         }
         self.candidates = [(config, known.candidates[config]) for config in able]
         self._table = known.table(list(able.items()))
-        self._corrections = known.residuals.of(list(able), self._table, _layout(problem))
+        self._corrections = Corrections(known.residuals, list(able), self._table, problem)
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
-        """The candidates, the one that is expected to be the fastest first."""
+        """The candidates by time and doubt, the best first."""
         if not self.candidates:
             return
         expected, compared, _ = self.seconds(problem)
@@ -236,29 +210,21 @@ class Ranking:
             yield Ranked(config, file, float(seconds), number, bool(seconds == least))
 
     def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
-        """The expected time of each candidate, the time by which they are compared, and the doubt.
+        """For each candidate the expected time, the time to compare by, and the doubt.
 
-        That is 1 where it was measured nowhere near, and the less the more often it was.
+        The doubt is 1 without nearby measurements, and falls with their number.
         """
         sizes = extents(problem)
-        missed, doubt = self._corrections.at(sizes)
-        expected = self._table.seconds(*sizes) * np.exp(missed)
+        errors, doubt = self._corrections.at(sizes)
+        expected = self._table.seconds(*sizes) * np.exp(errors)
         return expected, expected * np.exp(_DOUBT * doubt), doubt
 
 
-def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
-    """How matrices lie, as far as measured times tell of each other by it."""
-    return problem.a.order, problem.b.order, problem.out.alignment >= _WIDEST
+def _without_sizes(problem: GemmProblem) -> GemmProblem:
+    """The key of a ranking: layouts with clipped alignments, and which of m and n is smaller."""
+    widest = max(WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
 
-
-def _lying(problem: GemmProblem) -> GemmProblem:
-    """The problem without its sizes, but for which of m and n is the smaller.
-
-    Alignments are those that make a difference, so that few kinds are told apart.
-    """
-    widest = max(_WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
-
-    def plain(layout: MatrixLayout) -> MatrixLayout:
+    def clipped(layout: MatrixLayout) -> MatrixLayout:
         return replace(layout, alignment=min(layout.alignment, widest))
 
     m, n = (2, 1) if problem.n < problem.m else (1, 2)
@@ -267,9 +233,9 @@ def _lying(problem: GemmProblem) -> GemmProblem:
         m=m,
         n=n,
         k=1,
-        a=plain(problem.a),
-        b=plain(problem.b),
-        out=plain(problem.out),
+        a=clipped(problem.a),
+        b=clipped(problem.b),
+        out=clipped(problem.out),
         c=None if problem.c is None else MatrixLayout(problem.c.order),
         bias=None,
         activation=None,

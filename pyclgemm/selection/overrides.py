@@ -1,7 +1,4 @@
-"""Choices that a caller steers: a kernel family, parameters, or a configuration as text.
-
-No arrays and no device are needed: sizes and types are enough.
-"""
+"""Choices with a given kernel family, given parameters, or a configuration as text."""
 
 from __future__ import annotations
 
@@ -33,21 +30,21 @@ def choose(
     family: str | None = None,
     parameters: Mapping[str, int] | None = None,
 ) -> Choice:
-    """Choose as `pyclgemm.gemm` would, or a family and parameters that were asked for.
+    """Choose as `select` does, but with a given family and given parameters.
 
-    A family is taken even where it would not be chosen; parameters replace those of the
-    configuration that the database gives. Without either it is `select`. `ArgumentError` says that
-    the database has no configuration of the family, and `parameters` do not suffice for one.
+    The family is taken even if another one is faster. Parameters replace those of the best
+    configuration of the family. `ArgumentError` if the database has no configuration of the family
+    and the parameters do not define one.
     """
     if family is None:
         choice = select(problem, traits, database)
         if not parameters:
             return choice
         base = choice.config
-    elif found := _fastest(problem, traits, database, family):
-        base = found
-    elif whole := _whole(family, parameters or {}):
-        return select(problem, traits, database, whole)
+    elif fastest := _fastest(problem, traits, database, family):
+        base = fastest
+    elif complete := _complete(family, parameters or {}):
+        return select(problem, traits, database, complete)
     else:
         raise ArgumentError(
             f"path is {family!r}, of which no database has a configuration for {problem.dtype} on "
@@ -57,7 +54,7 @@ def choose(
 
 
 def changed(config: Config, parameters: Mapping[str, int]) -> Config:
-    """A configuration with other parameters; what it derives from others stays as it was."""
+    """A configuration with some parameters replaced; derived defaults are not computed again."""
     return config_from_dict(config.family, {**config.as_dict(), **parameters})
 
 
@@ -68,9 +65,9 @@ def choose_for(
     family: str | None = None,
     parameters: Mapping[str, int] | None = None,
 ) -> tuple[Product, Choice]:
-    """Choose as `choose`, and give the product in the arithmetic that computes it.
+    """Choose as `choose` does, and also return the product in the arithmetic that computes it.
 
-    That is another one than asked for only where nothing else is asked for
+    Without a family and parameters, that may be a faster arithmetic than the given one
     (`pyclgemm.selection.select.faster_arithmetic`).
     """
     if family is not None or parameters:
@@ -83,7 +80,7 @@ def choose_for(
 
 
 def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> list[KernelSource]:
-    """The kernels that compute a product, in the order of their launches."""
+    """The kernels of a product, in the order of their launches."""
     schedule = registry.make_schedule(registry.oriented(product, config, traits), config, traits)
     return [launch.source for launch in schedule.launches]
 
@@ -91,7 +88,7 @@ def kernel_sources(product: Product, config: Config, traits: DeviceTraits) -> li
 def _fastest(
     problem: GemmProblem, traits: DeviceTraits, database: Database, family: str
 ) -> Config | None:
-    """The configuration of a family that was measured on a product, or else is predicted for it."""
+    """The configuration of a family that was measured on a product, or else the best predicted."""
     problem, known = registry.problem_on(problem, traits), known_of(problem, traits, database)
     measured = [record.config for _, record in known.measured_on(problem)]
     valid = (
@@ -101,8 +98,8 @@ def _fastest(
     return next((one for one in chain(valid, predicted) if one.family == family), None)
 
 
-def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
-    """The configuration, if the parameters that were given suffice."""
+def _complete(family: str, parameters: Mapping[str, int]) -> Config | None:
+    """The configuration that the parameters define; None if required ones are missing."""
     try:
         return config_from_dict(family, parameters)
     except ConfigError:
@@ -111,29 +108,29 @@ def _whole(family: str, parameters: Mapping[str, int]) -> Config | None:
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([0-9]+)", re.ASCII)
 
-#: Digits of a value at most: far more than any parameter's has.
+#: Largest number of digits of a value, far more than any parameter has.
 _MOST_DIGITS = 18
 
 
 @dataclass(frozen=True)
 class AskedConfig:
-    """A configuration that was asked for, to be completed for each product."""
+    """A configuration as the user gave it, to be completed for each product."""
 
-    family: str | None = None  # None leaves it to the database
-    # Those that were given; the others are those of the configuration that would be chosen.
+    family: str | None = None  # None: as chosen for the product
+    # Parameters that replace those of the configuration chosen for the product.
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def choose(self, problem: GemmProblem, traits: DeviceTraits, database: Database) -> Choice:
         """Complete the configuration for a product, and check it."""
-        if self.family is not None and (whole := _whole(self.family, self.parameters)) is not None:
-            return select(problem, traits, database, whole)
+        if self.family and (complete := _complete(self.family, self.parameters)):
+            return select(problem, traits, database, complete)
         return choose(problem, traits, database, self.family, self.parameters)
 
 
 def parse_config(text: str) -> AskedConfig:
-    """Read a configuration: "database", a kernel family with parameters if any, or a JSON file.
+    """Parse a configuration: "database", a kernel family with optional parameters, or a JSON file.
 
-    A file has one object with "path", the family, and parameters by name.
+    The file holds one object: "path" (the family) and the parameters by name.
 
     Examples
     --------
@@ -141,7 +138,7 @@ def parse_config(text: str) -> AskedConfig:
     AskedConfig(family='indirect', parameters={'MWG': 128, 'NWG': 64})
     """
     text = text.strip()
-    if text == "database":  # as `pyclgemm.gemm` chooses
+    if text == "database":  # the choice of `pyclgemm.gemm`
         return AskedConfig()
     family, _, assignments = text.partition(":")
     if family in FAMILIES:
@@ -155,37 +152,31 @@ def parse_config(text: str) -> AskedConfig:
 
 
 def parse_change(text: str) -> AskedConfig:
-    """Read a change: parameters such as ``KWG=32,PADA=4``, or another configuration altogether."""
+    """Parse a change: parameters such as ``KWG=32,PADA=4``, or a whole configuration."""
     if "=" in text and ":" not in text and not names_file(text):
         return AskedConfig(None, parse_assignments(text))
     return parse_config(text)
 
 
 def parse_assignments(text: str) -> dict[str, int]:
-    """Read parameters in the form NAME=VALUE, separated by commas.
+    """Parse parameters in the form NAME=VALUE, separated by commas.
 
     Examples
     --------
     >>> parse_assignments("mwg=128, KWG=32")
     {'MWG': 128, 'KWG': 32}
     """
-    found: dict[str, int] = {}
+    parameters: dict[str, int] = {}
     for item in text.split(","):
         name, value = parse_assignment(item)
-        if name in found:
+        if name in parameters:
             raise ArgumentError(f"{name} is given twice in {shown(text)}")
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def parse_assignment(text: str) -> tuple[str, int]:
-    """Read one parameter in the form NAME=VALUE.
-
-    Examples
-    --------
-    >>> parse_assignment("mwg=128")
-    ('MWG', 128)
-    """
+    """Parse one parameter in the form NAME=VALUE."""
     match = _ASSIGNMENT.fullmatch(text.strip())
     if match is None:
         raise ArgumentError(f"{shown(text.strip())} is not of the form NAME=VALUE, such as MWG=128")
@@ -203,16 +194,15 @@ def _from_file(file: Path) -> AskedConfig:
         content = read_json(file)
     except (OSError, ValueError) as error:
         raise ArgumentError(f"{named} cannot be read: {error}") from error
-    family = content.get("path") if isinstance(content, dict) else None
+    family = content.pop("path", None) if isinstance(content, dict) else None
     if not isinstance(family, str) or family not in FAMILIES:
         raise ArgumentError(
             f"{named} must hold one object with 'path', one of {', '.join(FAMILIES)}, and "
             "parameters by name"
         )
-    parameters = {name: value for name, value in content.items() if name != "path"}
-    for name, value in parameters.items():
+    for name, value in content.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentError(
                 f"{named}: {printable(name[:60])} is {shown(value)}; an integer is wanted"
             )
-    return AskedConfig(family, parameters)
+    return AskedConfig(family, content)

@@ -1,8 +1,8 @@
-"""What a database file says, as frozen dataclasses, and its records as JSON has them."""
+"""The content of a database file as frozen dataclasses, and its entries as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, NoReturn
@@ -17,34 +17,34 @@ from ..problem.bounds import ALIGNMENTS, BATCHES, FASTEST, SIZES, SLOWEST, is_in
 from ..problem.matrix import MAX_ALIGNMENT
 from ..problem.shape import LAYOUTS, GemmShape
 
-#: From the most to the least specific.
+#: The levels of files, from the most to the least specific.
 LEVELS = ("device", "architecture", "vendor", "generic")
 
-#: What a record was measured on, in the order of a file.
+#: The kinds of products that records are measured on, in the order of a file.
 Kind = Literal["single", "batch", "small"]
 
-#: Alignment of rows, in elements, that suits every vector of OpenCL C.
+#: Alignment of rows, in elements, that allows every vector type of OpenCL C.
 ALIGNED = MAX_ALIGNMENT
 
 
 def kind_of(traits: DeviceTraits) -> Literal["gpu", "cpu"]:
-    """Which of the types of `Match` a device is of."""
+    """The type of a device as `Match` names it."""
     return "cpu" if traits.type == "cpu" else "gpu"
 
 
 @dataclass(frozen=True)
 class Match:
-    """The devices that a file is for; a name that is None matches every device."""
+    """The devices that a file covers; a name that is None matches every device."""
 
     level: Literal["device", "architecture", "vendor", "generic"]  # how specific the file is
     type: Literal["gpu", "cpu"]  # an accelerator counts as a gpu
-    # As in `DeviceTraits`, where `device` is called `name`.
+    # As in `DeviceTraits`; `device` is its `name`.
     vendor: str | None = None
     architecture: str | None = None
     device: str | None = None
 
     def fits(self, traits: DeviceTraits) -> bool:
-        """Whether the file is for the device."""
+        """Whether the file covers the device."""
         return (
             self.type == kind_of(traits)
             and self.vendor in (None, traits.vendor)
@@ -62,7 +62,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the figures of a file come from: a kind, and words that `explain` prints."""
+    """Where the numbers of a file come from: a kind, and a text that `explain` prints."""
 
     kind: Literal["measured", "published", "default"]
     text: str
@@ -70,13 +70,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The sizes from which the indirect path is faster; either condition is enough."""
+    """The sizes from which the indirect path is faster; one of the two conditions is enough."""
 
     mnk: int | None = None  # least m * n * k
     m_or_n: int | None = None  # least value of the larger of m and n
 
     def compare(self, m: int, n: int, k: int) -> tuple[bool, str]:
-        """Whether the indirect path is taken for these sizes, and what decides that, in words."""
+        """Whether these sizes reach the threshold, and the comparison that decides, as text."""
         sides = ("m*n*k", m * n * k, self.mnk), ("max(m, n)", max(m, n), self.m_or_n)
         below = []
         for name, value, limit in sides:
@@ -89,7 +89,7 @@ class Threshold:
 
 
 def _number(value: int, other: int) -> str:
-    """A short form, unless that looks like the other number's."""
+    """A short form, unless the other number has the same short form."""
     if value < 100_000 or f"{value:.1e}" == f"{other:.1e}":
         return str(value)
     return f"{value:.1e}".replace("e+", "e").replace("e0", "e")
@@ -99,19 +99,19 @@ def _number(value: int, other: int) -> str:
 class Model:
     """Coefficients of predicted times, and where they come from."""
 
-    source: str  # the device, and what was measured on it
+    source: str  # the device and the measurements
     date: str  # ISO 8601
     paths: Mapping[str, Coefficients] = field(hash=False)  # by family
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Model:
-        """Read that of a file."""
+        """Parse the JSON object of a file."""
         paths = {path: Coefficients.of(one) for path, one in document["paths"].items()}
         return cls(document["source"], document["date"], paths)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON object, with three digits of each coefficient."""
+        """The JSON object; coefficients have three digits."""
         paths = {
             path: {name: float(f"{value:.3g}") for name, value in vars(coefficients).items()}
             for path, coefficients in self.paths.items()
@@ -121,31 +121,21 @@ class Model:
 
 @dataclass(frozen=True)
 class Record:
-    """One configuration and the product that it is for.
+    """A configuration, and the product that it was measured on."""
 
-    Examples
-    --------
-    >>> from pyclgemm import CpuConfig
-    >>> config = CpuConfig(MR=4, NR=8, KC=128, VW=4)
-    >>> print(Record(GemmShape(8, 9, 7, "NT"), config, alignment=1))
-    8x9x7:NT with rows aligned to 1
-    >>> print(Record(GemmShape(128, 128, 128, batch=256), config))
-    128x128x128*256
-    """
-
-    #: The product, whose result is row-major. Kernels of small products compute nothing but
-    #: batches: for them no batch means one of any number of products.
+    #: The product; its result is row-major. Kernels for small products compute only batches:
+    #: without a batch, their record stands for batches of any number of products.
     shape: GemmShape
     config: Config  # its family is the path
-    gflops: float | None = None  # the speed that was measured at that shape
-    #: A power of two, in elements: rows of the operands and of the result started at multiples
-    #: of it. None where the matrices were contiguous, so that the sizes tell.
+    gflops: float | None = None  # the speed measured at that shape
+    #: Alignment of the rows of operands and result, in elements, a power of two. None for
+    #: contiguous matrices, whose alignment follows from their sizes.
     alignment: int | None = None
-    packed: bool = False  # B was packed before, and the speed is that of the product alone
+    packed: bool = False  # B was packed ahead; the speed does not include packing
 
     @property
     def kind(self) -> Kind:
-        """What it was measured on: a single product, a batch, or a batch of small products."""
+        """A single product, a batch, or a batch for kernels of small products."""
         if family_of(self.config).role is Role.SMALL_BATCH:
             return "small"
         return "single" if self.shape.batch is None else "batch"
@@ -157,45 +147,33 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file knows about one element type and arithmetic.
+    """The records of a file for one element type and arithmetic."""
 
-    Examples
-    --------
-    >>> from pyclgemm import GemvConfig
-    >>> narrow, wide = (GemvConfig(MR=1, WGS=wgs, LANES_N=8, VW=4) for wgs in (64, 256))
-    >>> long, short = GemmShape(1, 512, 512), GemmShape(1, 64, 64)
-    >>> half = Entry("float16", "F16_F16_F32", (Record(long, wide, 99.0), Record(short, wide, 9.0)))
-    >>> entry = Entry("bfloat16", "BF16_BF16_F32", (Record(short, narrow, 8.0),), like=half)
-    >>> [(str(record), record.config.WGS, record.gflops) for record in entry.records]
-    [('1x64x64', 64, 8.0), ('1x512x512', 256, None)]
-    """
-
-    dtype: str  # by NumPy's name
-    precision: str  # by JAX's
-    own: tuple[Record, ...]  # its own records, in their order in the file
+    dtype: str  # NumPy's name
+    precision: str  # JAX's name
+    own: tuple[Record, ...]  # the entry's own records, in the order of the file
     indirect_from: Threshold | None = None  # None where predicted times decide
-    like: Entry | None = None  # another entry of the file, whose own records count here too
-    fitted: Model | None = None  # to measured times of this type and arithmetic
+    like: Entry | None = None  # an entry of the same file whose records count here too
+    fitted: Model | None = None  # fitted to measured times of this type and arithmetic
 
     @property
     def model(self) -> Mapping[str, Coefficients]:
-        """The coefficients of predicted times by family: its own, and those that it borrows."""
+        """The coefficients of predicted times by family, fitted here or else for `like`."""
         models = (self.like.fitted if self.like else None, self.fitted)
         return {path: one for model in models if model for path, one in model.paths.items()}
 
     @property
     def name(self) -> tuple[str, str]:
-        """What an entry is found by in its file: element type and arithmetic."""
+        """Element type and arithmetic, the key of an entry in its file."""
         return self.dtype, self.precision
 
     @cached_property
     def borrowed(self) -> tuple[Record, ...]:
-        """The records of `like` that count here, without their speed: it is another type's.
+        """The records of `like` that count here, without the speed, which is of another type.
 
-        A record is left out if the entry has its own of the same path for the same product, or if
-        its configuration breaks a constraint for the entry's element type. An own record of
-        another path hides nothing: the borrowed one stands behind it, for drivers that refuse that
-        path.
+        A record is left out if the entry has its own record of the same path and product, or if
+        the configuration is invalid for the entry's element type. A record of another path stays:
+        drivers may refuse the path of the entry's own record.
         """
         if self.like is None:
             return ()
@@ -208,7 +186,7 @@ class Entry:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """All that count: its own, and behind them those that it borrows."""
+        """The entry's own records, then the borrowed ones."""
         return (*self.own, *self.borrowed)
 
 
@@ -221,7 +199,7 @@ def _is_speed(value: Any) -> bool:
     return is_number and SLOWEST <= value <= FASTEST
 
 
-#: The keys of a record: those that it must have, and for others when a value is one, in words.
+#: The required keys of a record; and for each optional key the check of a value, and its wording.
 _REQUIRED = ("path", "shape", "config")
 _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "layout": (LAYOUTS.__contains__, f"one of {', '.join(LAYOUTS)}"),
@@ -231,21 +209,14 @@ _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "gflops": (_is_speed, f"a number of {SLOWEST:g} to {FASTEST:g}"),
 }
 
-
-#: Records have the same configurations over and over.
+#: Cached: many records have the same configuration.
 _violations = lru_cache(1024)(violations)
 
 
 def read_record(document: Any, dtype: str, where: str) -> Record:
-    """Read a record of a file; `DatabaseError` says what in it, which stands `where`, is wrong.
+    """Parse the JSON object of a record, whose configuration must be valid for `dtype`.
 
-    Its configuration must be valid for elements of `dtype`.
-
-    Examples
-    --------
-    >>> config = {"MR": 6, "NR": 64, "KC": 128, "VW": 16}
-    >>> print(read_record({"path": "cpu", "shape": [8, 9, 7], "config": config}, "float32", "it"))
-    8x9x7
+    `DatabaseError` names the faulty part; `where` is the position of the record in its file.
     """
     if not isinstance(document, dict):
         raise DatabaseError(f"{where} is {shown(document)}: an object is wanted")
@@ -263,9 +234,9 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     is_shape = isinstance(sizes, list) and len(sizes) == 3
     if not is_shape or not all(is_integer(size, SIZES) for size in sizes):
         _refuse(f"{where}.shape", sizes, f"a list of m, n and k, each {wanted(SIZES)},")
-    for name, (is_valid, what) in _OPTIONAL.items():
+    for name, (is_valid, expected) in _OPTIONAL.items():
         if name in document and not is_valid(document[name]):
-            _refuse(f"{where}.{name}", document[name], what)
+            _refuse(f"{where}.{name}", document[name], expected)
     if not isinstance(parameters, dict):
         _refuse(f"{where}.config", parameters, "an object with parameters by name")
     try:
@@ -280,12 +251,12 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     return Record(shape, config, gflops, alignment, "packed" in document)
 
 
-def _refuse(where: str, value: object, what: str) -> NoReturn:
-    raise DatabaseError(f"{where} is {shown(value)}: {what} is wanted")
+def _refuse(where: str, value: object, expected: str) -> NoReturn:
+    raise DatabaseError(f"{where} is {shown(value)}: {expected} is wanted")
 
 
 def record_document(record: Record) -> dict[str, Any]:
-    """The JSON object of a record, without the values that are as usual."""
+    """The JSON object of a record, without default values."""
     shape = record.shape
     document = {
         "path": record.config.family,
@@ -297,4 +268,83 @@ def record_document(record: Record) -> dict[str, Any]:
         "gflops": record.gflops,
         "config": record.config.as_dict(),
     }
-    return {name: value for name, value in document.items() if value is not None}
+    return without_none(document)
+
+
+def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The items whose value is not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """The JSON object of an entry, without borrowed records."""
+    threshold, like = entry.indirect_from, entry.like
+    document = {
+        "dtype": entry.dtype,
+        "precision": entry.precision,
+        "indirect_from": without_none(vars(threshold)) if threshold else None,
+        "like": {"dtype": like.dtype, "precision": like.precision} if like else None,
+        "model": entry.fitted.document if entry.fitted else None,
+        "records": [record_document(record) for record in entry.own],
+    }
+    return without_none(document)
+
+
+def read_entries(
+    documents: Sequence[dict[str, Any]], file: str
+) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """The entries of a file that matches the schema, and messages about unusable records."""
+    refused: list[str] = []
+    entries = [
+        _read_entry(document, f"{file}: $.entries[{index}]", refused)
+        for index, document in enumerate(documents)
+    ]
+    for index, document in enumerate(documents):
+        if "like" in document:
+            lender = entries[_lender(documents, index, file)]
+            entries[index] = replace(entries[index], like=lender)
+    return tuple(entries), tuple(refused)
+
+
+def _read_entry(document: dict[str, Any], where: str, refused: list[str]) -> Entry:
+    """An entry with the usable records; messages about the others are added to `refused`."""
+    (dtype, precision), threshold = _name_of(document), document.get("indirect_from")
+    records = []
+    for index, record in enumerate(document["records"]):
+        try:
+            records.append(read_record(record, dtype, f"{where}.records[{index}]"))
+        except DatabaseError as error:
+            refused.append(str(error))
+    return Entry(
+        dtype,
+        precision,
+        tuple(records),
+        Threshold(**threshold) if threshold is not None else None,
+        fitted=Model.read(document["model"]) if "model" in document else None,
+    )
+
+
+def _lender(documents: Sequence[dict[str, Any]], borrower: int, file: str) -> int:
+    """The index of the entry that entry number `borrower` is like; it has no like itself."""
+    names = list(map(_name_of, documents))
+    wanted, own = _name_of(documents[borrower]["like"]), names[borrower]
+    lenders = [
+        index
+        for index, document in enumerate(documents)
+        if "like" not in document and names[index] != own
+    ]
+    for index in lenders:
+        if names[index] == wanted:
+            return index
+    fault = "of which the file has no entry"
+    if wanted in names:
+        fault = "the entry itself" if wanted == own else "which is like another itself"
+    listed = ", ".join(" by ".join(names[index]) for index in lenders) or "it has none"
+    raise DatabaseError(
+        f"{file}: $.entries[{borrower}].like is {' by '.join(wanted)}, {fault}; wanted is "
+        f"another entry of the file that has no like: {listed}"
+    )
+
+
+def _name_of(document: dict[str, Any]) -> tuple[str, str]:
+    return document["dtype"], document["precision"]

@@ -1,7 +1,4 @@
-"""What was measured on a device, written to a database file: the user's own, or one to contribute.
-
-A file keeps what it has for other products and other types.
-"""
+"""Add measurements to a database file: the user's own, or one to contribute."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ from .database import DatabaseFile, read_file, user_database_folder
 from .features import features_of_record
 from .records import Entry, Kind, Match, Model, Record, Source, kind_of
 
-#: Whom a file is for.
+#: Whether a file covers the device alone, or all devices of its architecture.
 Level = Literal["device", "architecture"]
 
 
 def user_file(traits: DeviceTraits) -> Path:
-    """The file of the user's own database for a device."""
+    """The file of the user's database for a device."""
     return user_database_folder() / f"{traits.slug}.json"
 
 
 def extended_file(
-    path: Path,
+    path: Path | None,
     traits: DeviceTraits,
     name: tuple[str, str],
     records: Sequence[Record],
@@ -37,45 +34,42 @@ def extended_file(
     model: Model | None = None,
     ceilings: Ceilings | None = None,
 ) -> DatabaseFile:
-    """The file at a path with more records, or a new one; nothing is written.
+    """The file at a path extended by records, or a new one without a path; nothing is written.
 
-    A record for the same product is replaced, but not what stands in for one that a driver may
-    refuse. Once single products were compared, no threshold decides between paths. A file for the
-    architecture of a device that has none known is for the device. `ceilings`, of which the model
-    is, count where the file states none. A file for an architecture has none, since they are those
-    of one device; models about them go with them.
+    Records of the same product are replaced, except those that stand in for a path that drivers
+    may refuse. A record of a single product removes the entry's threshold. The file keeps its
+    ceilings; `ceilings`, which `model` assumes, are taken if it has none. A file for an
+    architecture has no ceilings, which differ between devices, and no models that assume any.
     """
-    known = read_file(path) if path.exists() else None
-    present = known.entries if known else ()
-    stated = (known and known.ceilings) or ceilings
-    if level == "architecture":
-        if known and known.ceilings:
-            present = tuple(replace(entry, fitted=None) for entry in present)
-        stated = None
+    file = read_file(path) if path and path.exists() else None
+    present = file.entries if file else ()
+    if level == "architecture" and file and file.ceilings:
+        present = tuple(replace(entry, fitted=None) for entry in present)
     here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
+    others = [entry for entry in present if entry.name != name]
     kept = _kept(here.own, records, name)
-    batches_alone = all(record.kind != "single" for record in records)
     text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
+    has_single = any(record.kind == "single" for record in records)
     entry = replace(
         here,
-        own=sorted_records([*records, *kept]),
-        indirect_from=here.indirect_from if batches_alone else None,
+        own=tuple(sorted([*records, *kept], key=_product_of)),
+        indirect_from=None if has_single else here.indirect_from,
         fitted=model or here.fitted,
     )
-    others = [other for other in present if other.name != name]
     match, source = match_of(traits, level), Source("measured", text)
-    return DatabaseFile.make(path, match, source, [entry, *others], stated)
+    stated = None if level == "architecture" else (file and file.ceilings) or ceilings
+    return DatabaseFile.make(path or Path("memory"), match, source, [entry, *others], stated)
 
 
 def calibrated_file(
     path: Path, traits: DeviceTraits, ceilings: Ceilings, models: Mapping[tuple[str, str], Model]
 ) -> DatabaseFile:
-    """The file at a path, or a new one, with the ceilings of a device and models by entry.
+    """The file at a path, or a new one, with new ceilings and with models by entry.
 
-    Of the models that are there those about other ceilings go; a new one adds families to those
-    of an old one, or replaces them.
+    A new model adds its families to the old model of the entry, or replaces them. Old models that
+    assume other ceilings are removed.
     """
     present: dict[tuple[str, str], Entry] = {}
     source = Source("measured", f"calibrated on {traits.name}, {date.today()}")
@@ -83,8 +77,8 @@ def calibrated_file(
         file = read_file(path)
         source = file.source
         for entry in file.entries:
-            is_about_them = (file.ceilings or typical_ceilings(traits)) == ceilings
-            present[entry.name] = entry if is_about_them else replace(entry, fitted=None)
+            are_same = (file.ceilings or typical_ceilings(traits)) == ceilings
+            present[entry.name] = entry if are_same else replace(entry, fitted=None)
     for name, model in models.items():
         entry = present.get(name, Entry(*name, ()))
         paths = {**(entry.fitted.paths if entry.fitted else {}), **model.paths}
@@ -95,7 +89,7 @@ def calibrated_file(
 
 
 def match_of(traits: DeviceTraits, level: Level) -> Match:
-    """Whom a file is for."""
+    """The devices that a file covers; without a known architecture, this device alone."""
     kind = kind_of(traits)
     if level == "architecture" and traits.architecture:
         vendor = None if kind == "cpu" else traits.vendor
@@ -103,22 +97,18 @@ def match_of(traits: DeviceTraits, level: Level) -> Match:
     return Match("device", kind, traits.vendor, device=traits.name)
 
 
-def sorted_records(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records in the order of a file. Of several for one product the first decides."""
-
-    def product_of(record: Record) -> tuple[Any, ...]:
-        shape, kind = record.shape, get_args(Kind).index(record.kind)
-        least, products = record.alignment or 0, shape.batch or 0
-        return kind, shape.sizes, shape.layout, least, products, record.packed
-
-    return tuple(sorted(records, key=product_of))
+def _product_of(record: Record) -> tuple[Any, ...]:
+    """The key by which a file sorts its records; the first of equal keys is chosen."""
+    shape, kind = record.shape, get_args(Kind).index(record.kind)
+    alignment, products = record.alignment or 0, shape.batch or 0
+    return kind, shape.sizes, shape.layout, alignment, products, record.packed
 
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
-    """The records of an entry that new ones do not replace."""
+    """The records of an entry that the new ones do not replace."""
     new = [(features_of_record(one, *name), family_of(one.config)) for one in records]
     replaced = {features for features, _ in new}
-    #: Those for which something new is there that no driver refuses.
+    #: Products with a new record that no driver refuses.
     certain = {features for features, family in new if not family.may_be_refused}
 
     def superseded(record: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Choose the kernel family and the configuration of a product, and say why. Needs no device."""
+"""Choose the kernel family and the configuration for a product, with a reason; no device needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..problem.shape import GemmShape
 from .database import Database, DatabaseFile
 from .features import seconds_of
 from .model import Knowledge, Ranked, known_of
-from .records import ALIGNED, Record, Threshold
+from .records import ALIGNED, Threshold
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Choice:
     path : str
         The kernel family: a key of `pyclgemm.families.registry.FAMILIES`.
     config : Config
-        Its parameters.
+        The configuration of that family.
     level : str
-        The level of the database that gave them: "device", "architecture", "vendor" or
-        "generic"; "caller" if they were an argument.
+        The level of the database file that has it: "device", "architecture", "vendor" or
+        "generic"; "caller" if it was an argument.
     source : str
-        Which file they stand in and where its figures come from.
+        The file that has it, and where the numbers of the file come from.
     reason : str
-        Why this path, and what was passed over.
+        Why it was chosen, and which faster ones cannot run.
     seconds : float or None
-        The time that is predicted for the product, or was measured; None where nobody knows.
+        The predicted or measured time of the product; None if unknown.
     rest : callable or None
-        Gives all choices, this one first.
+        Returns all choices, this one first.
     """
 
     path: str
@@ -57,9 +57,9 @@ class Choice:
 
     @functools.cached_property
     def alternatives(self) -> tuple[Choice, ...]:
-        """What else could run the product, the fastest by predicted time first.
+        """The other choices for the product, the least predicted time first.
 
-        Empty where the caller gave the configuration.
+        Empty if the caller gave the configuration.
 
         Examples
         --------
@@ -84,15 +84,14 @@ def select(
 ) -> Choice:
     """Choose the path and the configuration for a problem on a device.
 
-    The record that was measured on this very product is taken, if there is one. Else it is the
-    configuration of the least predicted time, of all that databases have for the device, its
-    architecture, its vendor and devices of its kind (`pyclgemm.selection.model`). Where a file of
-    published values states a threshold, it decides between the direct and the indirect path.
+    A record that was measured on this very product decides, or else the least predicted time among
+    all configurations for the device (`pyclgemm.selection.model`). Where a file of published values
+    states a threshold, that decides between the direct and the indirect path.
 
-    `config` is taken as it is instead: a configuration of any family, or its parameters by name
-    together with "path", the family. `ConfigError` says that it is not valid for the element type
-    and the device, or cannot read the packed B; `UnsupportedError` that no entry fits the device,
-    or that B was packed for another type of device.
+    `config` overrides the choice: a configuration of any family, or its parameters by name
+    together with "path", the family. `ConfigError` if it is invalid for the element type and the
+    device, or cannot read the packed B; `UnsupportedError` if no entry fits the device, or if B
+    was packed for another type of device.
     """
     if config is not None:
         return _callers_choice(problem, traits, config)
@@ -106,9 +105,9 @@ def select(
 def alternatives(
     problem: GemmProblem, traits: DeviceTraits, database: Database, most: int | None = None
 ) -> list[Choice]:
-    """The choices for a problem, the fastest first, `most` at most; the first is `select`'s.
+    """Up to `most` choices for a problem, the best first; the first one is that of `select`.
 
-    `UnsupportedError` says that B was packed for another type of device.
+    `UnsupportedError` if B was packed for another type of device.
     """
     return list(itertools.islice(_choices(problem, traits, database), most))
 
@@ -116,32 +115,30 @@ def alternatives(
 def faster_arithmetic(
     problem: GemmProblem, traits: DeviceTraits, database: Database
 ) -> tuple[GemmProblem, str]:
-    """The problem in the arithmetic that computes it, and why it is another one than asked for.
+    """The problem in true float32 if that is predicted to be faster, and the reason.
 
-    A precision is a promise of accuracy, and true float32 keeps that of each algorithm that rounds
-    or splits float32 for matrix units. Where it is predicted to be faster it is taken. Errors are
-    those of `select`.
+    A precision promises an accuracy. True float32 is at least as accurate as each algorithm that
+    rounds or splits float32 for matrix units. If the problem stays as it is, the reason is empty.
     """
     asked = problem.precision
     if problem.dtype != "float32" or not asked.multiplied_by_units_alone or traits.type == "cpu":
         return problem, ""
     plain = replace(problem, precision=resolve_precision(None, "float32"))
-    own, other = (next(_choices(one, traits, database), None) for one in (problem, plain))
-    if own is None or other is None or own.seconds is None or other.seconds is None:
-        return problem, ""
-    if other.seconds >= own.seconds:
+    best = [next(_choices(one, traits, database), None) for one in (problem, plain)]
+    times = [choice.seconds for choice in best if choice and choice.seconds is not None]
+    if len(times) < 2 or times[1] >= times[0]:
         return problem, ""
     return plain, (
         f"in true float32, which is at least as exact as {asked.name} and predicted to take "
-        f"{other.seconds * 1e6:.3g} us instead of {own.seconds * 1e6:.3g}"
+        f"{times[1] * 1e6:.3g} us instead of {times[0] * 1e6:.3g}"
     )
 
 
 def _choices(problem: GemmProblem, traits: DeviceTraits, database: Database) -> Iterator[Choice]:
-    """What may be taken, the best first: each configuration once."""
+    """The choices for a product, the best first; each configuration once."""
     _check_packed(problem, traits)
-    given, problem = problem, problem_on(problem, traits)
-    exchanged = "" if problem is given else ", rows and columns are exchanged, for few columns"
+    asked, problem = problem, problem_on(problem, traits)
+    exchanged = "" if problem is asked else ", rows and columns are exchanged, for few columns"
     known = known_of(problem, traits, database)
     taken: set[Config] = set()
     for choice in itertools.chain(_measured(problem, known), _predicted(problem, known)):
@@ -151,70 +148,66 @@ def _choices(problem: GemmProblem, traits: DeviceTraits, database: Database) -> 
 
 
 def _measured(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
-    """The configurations that were measured on this very product, in the order of their files."""
+    """The configurations measured on this very product, in the order of their files."""
     if 0 in (problem.m, problem.n, problem.k):
         return
     for file, record in known.measured_on(problem):
         config = _reading(record.config, problem.packed)
-        if config is not None and not _broken(config, problem, known.traits):
-            reason = _where_measured(known, file, record)
-            if problem.packed and not record.packed:
-                reason += ", with B not packed before"
-            if record.gflops is None:
-                seconds = float(known.predict([config], problem)[0])
-            else:
-                seconds = seconds_of(record.gflops, problem)
-            yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
-
-
-def _where_measured(known: Knowledge, file: DatabaseFile, record: Record) -> str:
-    """On what a record was measured: an entry may borrow it of another type, without its speed."""
-    if record.gflops is not None:
-        return f"measured on this very product: {record.gflops:g} GFLOPS"
-    for one, entry in known.hits:
-        if one is file and entry.like is not None and record in entry.borrowed:
-            return f"measured on this product in {entry.like.dtype} by {entry.like.precision}"
-    return "measured on this very product"
+        if config is None or _fault(config, problem, known.traits):
+            continue
+        reason = "measured on this very product"
+        if record.gflops is not None:
+            reason += f": {record.gflops:g} GFLOPS"
+            seconds = seconds_of(record.gflops, problem)
+        else:
+            seconds = float(known.predict([config], problem)[0])
+            entries = (entry for hit, entry in known.hits if hit is file)
+            lender = next((entry.like for entry in entries if record in entry.borrowed), None)
+            if lender is not None:
+                reason = f"measured on this product in {lender.dtype} by {lender.precision}"
+        if problem.packed and not record.packed:
+            reason += ", with B not packed before"
+        yield Choice(config.family, config, file.match.level, str(file), reason, seconds)
 
 
 def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
-    """All configurations, the least predicted time first."""
+    """The candidates, the least predicted time first."""
     sizes = problem.m, problem.n, problem.k
     ranking = known.ranking(problem)
     ordered: Iterable[Ranked] = ranking.ordered(problem)
     decided = ""
     if 0 in sizes:
-        able = list(ordered)
-        simple = [one for one in able if family_of(one.config).role is Role.ANY]
-        ordered = sorted(simple or able, key=lambda one: _tile_size(one.config))
+        candidates = list(ordered)
+        simple = [one for one in candidates if family_of(one.config).role is Role.ANY]
+        ordered = sorted(simple or candidates, key=lambda one: _tile_size(one.config))
     elif stated := _stated_threshold(known):
         threshold, files = stated
         is_large, why = threshold.compare(*sizes)
         decided = f"{why}, "
-        competing = [
+        ordered = [
             one
             for one in ordered
             if (family := family_of(one.config)).role in (Role.ANY, Role.LARGE)
             or family.preferred(problem, known.traits)
         ]
-        ordered = _by_threshold(competing, Role.LARGE if is_large else Role.ANY, files)
+        ordered = _by_threshold(ordered, Role.LARGE if is_large else Role.ANY, files)
     if problem.packed:
-        # Those tuned for the very panels that B was packed in come first.
+        # Configurations that were tuned for the panels of this packed B come first.
         ordered = sorted(ordered, key=lambda one: not _reads(one.config, problem.packed))
     passed_over: dict[str, None] = {}
     for one in ordered:
         config = _reading(one.config, problem.packed)
         if config is None:
             continue
-        if broken := _broken(config, problem, known.traits, is_checked=config is one.config):
-            passed_over[f"{config.family} ({broken})"] = None
+        if fault := _fault(config, problem, known.traits, is_valid=config is one.config):
+            passed_over[f"{config.family} ({fault})"] = None
             continue
         if 0 in sizes:
             reason = f"m, n, k = {', '.join(map(str, sizes))} needs no products"
         else:
-            place = "the least" if one.is_least else f"number {one.number} with doubts counted,"
+            rank = "the least" if one.is_least else f"number {one.number} with doubts counted,"
             reason = (
-                f"{decided}{one.seconds * 1e6:.3g} us are predicted, {place} of "
+                f"{decided}{one.seconds * 1e6:.3g} us are predicted, {rank} of "
                 f"{len(ranking.candidates)} configurations"
             )
         if passed_over:
@@ -224,10 +217,7 @@ def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
 
 
 def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] | None:
-    """The threshold that decides, and the files whose configurations it is about.
-
-    None where files come first that have measured which family is the fastest, shape by shape.
-    """
+    """The threshold that decides, and its files; None if files with measured records come first."""
     for index, (file, entry) in enumerate(known.hits):
         if entry.indirect_from is not None:
             return entry.indirect_from, [one for one, _ in known.hits[: index + 1]]
@@ -237,35 +227,32 @@ def _stated_threshold(known: Knowledge) -> tuple[Threshold, list[DatabaseFile]] 
 
 
 def _by_threshold(ordered: list[Ranked], role: Role, files: list[DatabaseFile]) -> list[Ranked]:
-    """Those of the role that a threshold decided for; those of the other role last.
-
-    Of either role those that the threshold is about, if there are any.
-    """
+    """The candidates by predicted time, the other role last; per role those of `files`, if any."""
 
     def of_role(wanted: Role) -> list[Ranked]:
-        found = [one for one in ordered if family_of(one.config).role is wanted]
-        return [one for one in found if one.file in files] or found
+        matching = [one for one in ordered if family_of(one.config).role is wanted]
+        return [one for one in matching if one.file in files] or matching
 
     other = Role.ANY if role is Role.LARGE else Role.LARGE
     free = [one for one in ordered if family_of(one.config).role not in (role, other)]
     return sorted([*free, *of_role(role)], key=lambda one: one.seconds) + of_role(other)
 
 
-def _broken(
-    config: Config, problem: GemmProblem, traits: DeviceTraits, *, is_checked: bool = False
+def _fault(
+    config: Config, problem: GemmProblem, traits: DeviceTraits, *, is_valid: bool = False
 ) -> str:
-    """Why a configuration, whose constraints may be checked already, cannot compute a product."""
-    broken = [] if is_checked else registry.violations(config, problem.dtype, traits)
-    if stated := family_of(config).refusal(config, problem, traits):
-        broken.append(stated)
-    return "; ".join(broken)
+    """Why a configuration cannot compute a product; `is_valid` skips the check of constraints."""
+    faults = [] if is_valid else registry.violations(config, problem.dtype, traits)
+    if refusal := family_of(config).refusal(config, problem, traits):
+        faults.append(refusal)
+    return "; ".join(faults)
 
 
 def _reading(config: Config, packed: PackedLayout | None) -> Config | None:
-    """The configuration as it reads B, which may be packed; None if it cannot."""
-    family = family_of(config)
+    """The configuration, adapted to the panels of a packed B; None if it cannot read B."""
     if _reads(config, packed):
         return config
+    family = family_of(config)
     if packed is not None and packed.form == "panels" and family.panels(config) is not None:
         adapted: Config = family.for_panels(config, packed)
         return adapted
@@ -278,32 +265,32 @@ def _tile_size(config: Config) -> int:
 
 
 def _reads(config: Config, packed: PackedLayout | None) -> bool:
-    """Whether a kernel of this configuration can read B as it was packed, if it was."""
+    """Whether a kernel of this configuration can read B: as an ordinary matrix, or as packed."""
     panels = family_of(config).panels(config)
     return packed is None or (packed.form == "padded" if panels is None else packed == panels)
 
 
 def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
     """Raise `UnsupportedError` if B was packed for another type of device."""
-    wrong, other, it = ("panels", "a CPU", "is none")
-    if traits.type == "cpu":
-        wrong, other, it = ("padded", "a GPU", "is a CPU")
-    if problem.packed is not None and problem.packed.form == wrong:
+    is_cpu = traits.type == "cpu"
+    if problem.packed is not None and problem.packed.form == ("padded" if is_cpu else "panels"):
+        other, it = ("a GPU", "is a CPU") if is_cpu else ("a CPU", "is none")
         raise UnsupportedError(
             f"b was packed for {other}, and {traits.name!r} {it}: pack it with its queue"
         )
 
 
 def _nothing_fits(problem: GemmProblem, known: Knowledge) -> str:
+    """A message with every configuration that was tried, grouped by why it cannot run."""
     traits = known.traits
-    reasons = {why: list(whose) for why, whose in known.passed_over.items()}
+    groups = {why: list(paths) for why, paths in known.passed_over.items()}
     unknown = f"nothing is known of {problem.precision.arithmetic} arithmetic on this device"
     for candidate, file in known.candidates.items():
         why = "it cannot read b as it was packed"
         if config := _reading(candidate, problem.packed):
-            why = _broken(config, problem, traits) or unknown
-        reasons.setdefault(why, []).append(f"{file.match}'s {candidate.family}")
-    tried = [f"{', '.join(dict.fromkeys(whose))} ({why})" for why, whose in reasons.items()]
+            why = _fault(config, problem, traits) or unknown
+        groups.setdefault(why, []).append(f"{file.match}'s {candidate.family}")
+    tried = [f"{', '.join(dict.fromkeys(paths))} ({why})" for why, paths in groups.items()]
     return (
         f"no configuration for {problem.dtype} by {problem.precision.name} fits {traits.name!r}; "
         "tried: " + ("; ".join(tried) or f"no database has an entry for this type ({traits.type})")
@@ -313,35 +300,32 @@ def _nothing_fits(problem: GemmProblem, known: Knowledge) -> str:
 def _callers_choice(
     problem: GemmProblem, traits: DeviceTraits, config: Config | Mapping[str, Any]
 ) -> Choice:
+    """The choice of a configuration that the caller gave, after checks."""
     config = registry.as_config(config)
     family = family_of(config)
+    packed = problem.packed
     registry.check_config(config, problem.dtype, traits)
     if problem.precision.multiplied_by_units_alone and not family.uses_units:
         raise ConfigError(
             f"config is {config.family} {config}; precision is {problem.precision.name}, which "
             "only matrix units compute: a MatrixConfig or a WgmmaConfig is wanted"
         )
-    if stated := family.refusal(config, problem, traits):
-        raise ConfigError(f"config is {config.family} {config}; {stated}")
-    if not _reads(config, problem.packed):
+    if refusal := family.refusal(config, problem, traits):
+        raise ConfigError(f"config is {config.family} {config}; {refusal}")
+    if packed is not None and not _reads(config, packed):
+        form = "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"
+        if packed.form == "panels":
+            parameters = f"NR={packed.width} and KC={packed.depth_block}"
+            form = f"panels that want a CpuConfig with {parameters}"
         raise ConfigError(
-            f"config is {config.family} {config}, which cannot read b as it was packed: "
-            f"{_describe(problem.packed)}"
+            f"config is {config.family} {config}, which cannot read b as it was packed: {form}"
         )
     return Choice(config.family, config, "caller", "the caller", "as the argument config asks")
 
 
-def _describe(packed: PackedLayout | None) -> str:
-    if packed is None:
-        return "not packed"
-    if packed.form == "panels":
-        return f"panels that want a CpuConfig with NR={packed.width} and KC={packed.depth_block}"
-    return "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"
+# The layout of a constant operand
 
-
-# How a constant operand is laid out ahead of its products
-
-#: Rows of the products that are asked about: many, so that the layout suits large tiles.
+#: Rows of the product for which the layout is chosen: many, so that the layout suits large tiles.
 _MANY_ROWS = 4096
 
 
@@ -350,10 +334,9 @@ def packed_layout(
 ) -> PackedLayout:
     """Choose how `pyclgemm.pack` lays out a constant (k, n) matrix for products with many rows.
 
-    For a CPU these are the panels of the configuration that is expected to be the fastest; else it
-    is padding that the tiles of all configurations divide, as far as it costs little memory. Where
-    matrix units want k contiguous, rows along k are aligned to vectors. `UnsupportedError` says
-    that no configuration for the device packs B.
+    For a CPU: in the panels of the configuration with the least predicted time. For a GPU: padded
+    to multiples of the tiles, as far as that costs little memory; or, for matrix units that want k
+    contiguous, with aligned rows along k. `UnsupportedError` if no configuration packs B.
     """
     if _along_k(precision, traits):
         return PackedLayout("padded", depth_block=ALIGNED, width=1, along_k=True)
@@ -379,19 +362,17 @@ def packed_layout(
 
 
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
-    """Whether matrix units will read the matrix, and want k contiguous in it."""
+    """Whether matrix units will read the matrix, and want k contiguous."""
     unit = matrix_unit(precision, traits)
     if unit is None or precision.multiplied_by_units_alone:
         return precision.needs_matrix_unit
-    # Other paths compete with the units of float64, and pack k-major.
+    # In float64 other paths compete with matrix units, and pack with n contiguous.
     return unit.operand != "float64" and unit.reads_along_k
 
 
 def _shared_block(sizes: list[int], extent: int) -> int:
-    """The largest power of two in `sizes` that pads `extent` by at most an eighth over the least.
-
-    Smaller powers of two divide it, so their tiles read the padded matrix too.
-    """
+    """The largest power of two of `sizes` that pads `extent` to at most 9/8 of the least."""
+    # Smaller powers of two divide it, so their tiles can read the padded matrix, too.
     powers = sorted(size for size in sizes if size & (size - 1) == 0)
     if not powers:
         return sizes[0]

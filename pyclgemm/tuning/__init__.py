@@ -1,3 +1,1 @@
-"""The tuner, which searches configurations by measured trials and writes database records; and
-calibration, which fits the coefficients of predicted times.
-"""
+"""The tuner, which searches configurations by trials, and calibration, which fits predictions."""

@@ -1,9 +1,9 @@
-"""Calibration: a few ceilings and a handful of times, from which a device's kernels are predicted.
+"""Calibration: measure a device's ceilings and a few kernels, and fit predicted times to them.
 
-What takes the tuner minutes for each shape takes seconds here, for all of them: predicted times
-(`pyclgemm.families.cost`) have few coefficients, and some times of small and large products by a
-few kernels of each family tell them. Ceilings come first, since they help every type; then types
-and families take turns, so that none is without times however early the end comes.
+The tuner takes minutes for each shape; calibration takes seconds for all shapes. Predicted times
+(`pyclgemm.families.cost`) have few coefficients, which follow from the times of a few kernels of
+each family on small and large products. Ceilings come first, because they help every type. Then
+types and families take turns, so that each of them has times whenever calibration ends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -34,24 +35,24 @@ from ..problem.shape import GemmShape
 from ..runtime.queue_state import forget_choices
 from ..selection import database
 from ..selection.database import Database
+from ..selection.features import Sample, samples_of
 from ..selection.model import known_of
 from ..selection.saving import calibrated_file, user_file
-from .fit import Fit, Sample, model_of, recorded, times_by_family
+from .fit import Fit, model_of, times_by_family
 from .search import can_run
 
 Item = TypeVar("Item")
 
-#: Seconds for all of it where nobody says, and the most and the least that may be asked for.
+#: Default, least and greatest duration in seconds.
 SECONDS = 20.0
-_BOUNDS = (1.0, 3600.0)
-#: The parts of the time after which no ceiling is begun, and after which none is left for kernels:
-#: what comes then are fits, and what took longer than it was expected to.
+_LEAST, _MOST = 1.0, 3600.0
+#: Fractions of the time when the last ceiling and the last kernel may start. The rest is for fits,
+#: and for measurements that take longer than expected.
 _CEILINGS_UNTIL, _KERNELS_UNTIL = 0.4, 0.9
-#: Seconds that a kernel's first time, for which it is built, is expected to take before any did.
+#: Initial estimate of the seconds to build and time a kernel.
 _FIRST = 0.5
 
-#: Large and small, square and with few rows or columns, shallow and deep: groups of products, of
-#: which each family begins with the first on which it is any good.
+#: Products: large and small, square, with few rows or columns, with small and large k.
 _SHAPES = (
     (1024, 1024, 1024), (1, 2048, 2048), (96, 96, 96), (128, 128, 4096), (16, 2048, 1024),
     (2048, 2048, 64), (4, 4096, 512), (500, 700, 900), (2048, 24, 1024), (2, 1024, 4096),
@@ -59,13 +60,13 @@ _SHAPES = (
 )  # fmt: skip
 #: Products on which a kernel is timed before the next one is built, and kernels of a family.
 _AT_ONCE, _KERNELS = 4, 6
-#: What is predicted to take longer is left out, in seconds, and so are kernels that take so many
-#: times as long as the fastest of their family, which nobody would choose.
+#: Kernels are left out if they are predicted to take longer than this, in seconds, or longer than
+#: the fastest of their family by this factor.
 _LONGEST, _SLOWER = 0.1, 2.0
-#: Sets of operands, of which each costs time to be made.
+#: Largest number of operand sets, which take time to create.
 _MOST_SETS = 8
 
-#: A fit is taken if it misses by at most this part of what is missed without it; more is chance.
+#: A fit is accepted if it reduces the error of predictions to this fraction; less may be chance.
 _BETTER = 0.9
 
 _PACE = Pace(burst=0.003, rest=0.5, rounds=3, seconds=0.3)
@@ -73,21 +74,21 @@ _PACE = Pace(burst=0.003, rest=0.5, rounds=3, seconds=0.3)
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration found.
+    """The result of a calibration.
 
     Attributes
     ----------
     path : pathlib.Path
-        The file of the user's own database that keeps it.
+        The file of the user's database that keeps the result.
     ceilings : Ceilings
-        What the device can do at most.
+        The measured limits of the device.
     fits : dict of str to dict of str to Fit
-        The coefficients of predicted times by element type and path, where they predict better
-        than what was known before.
+        Fitted coefficients of predicted times by element type and path, where they predict better
+        than the previous ones.
     seconds : float
-        What it took.
+        The duration.
     interrupted : bool
-        Whether Ctrl-C ended it: what was measured until then is kept.
+        Whether Ctrl-C ended it; measurements up to then are kept.
     """
 
     path: Path
@@ -101,29 +102,28 @@ def calibrate(
     queue: cl.CommandQueue,
     seconds: float = SECONDS,
     *,
-    report: Callable[[str, float], None] = lambda what, part: None,
+    report: Callable[[str, float], None] = lambda step, fraction: None,
 ) -> Calibration:
-    """Measure what the choice of kernels needs to know of a device on which nothing was tuned.
+    """Measure a device that was not tuned, to improve the choice of kernels on it.
 
-    Ceilings (arithmetic, memory, caches, launches) are measured, and some kernels of each family
-    on some products; the user's own database keeps what follows from them, and choices rest on it
-    from then on. Nothing else should run on the device meanwhile. Where the time does not suffice
-    for all, or Ctrl-C ends it, what was measured is kept: ceilings first, which count for all
-    types.
+    Ceilings (arithmetic, memory, caches, launches) are measured, then some kernels of each family
+    on some products. The results go to the user's database, on which later choices are based.
+    Nothing else should run on the device meanwhile. If the time does not suffice for all, or Ctrl-C
+    ends it, the measurements up to then are kept.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
         An in-order queue without profiling.
     seconds : float
-        For all of it, building kernels included.
+        The duration, including the building of kernels.
     report : callable, optional
-        Told what is done next, and which part of the time is over.
+        Called before each step with its name and the fraction of the time that has passed.
 
     Returns
     -------
     Calibration
-        What was found, and where it is kept.
+        The results, and the file that keeps them.
 
     Raises
     ------
@@ -140,16 +140,16 @@ def calibrate(
     >>> found.fits["float32"]["direct"].error             # doctest: +SKIP
     0.11
     """
-    low, high = _BOUNDS
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)):
-        raise ArgumentError(f"seconds is {shown(seconds)}; a number is wanted")
-    if not low <= seconds <= high:
-        raise ArgumentError(f"seconds is {shown(seconds)}; {low:g} to {high:g} are wanted")
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if not is_number or not _LEAST <= seconds <= _MOST:
+        raise ArgumentError(
+            f"seconds is {shown(seconds)}; a number of {_LEAST:g} to {_MOST:g} is wanted"
+        )
     return Calibrator(queue, float(seconds), report).run()
 
 
 class Calibrator:
-    """Measures until its time is over, and saves what it has."""
+    """Runs one calibration."""
 
     def __init__(
         self,
@@ -161,14 +161,19 @@ class Calibrator:
         self._queue, self._seconds, self._report = queue, seconds, report
         self._clock = clock or Clock()
         self._begin = self._clock.now()
-        _check_scipy()
+        try:
+            import scipy.optimize  # noqa: F401
+        except ImportError as error:
+            raise UnsupportedError(
+                'calibration fits coefficients with SciPy; pip install "pyclgemm[tune]" has it'
+            ) from error
         self._traits = traits_of(queue.device)
         self._path = user_file(self._traits)
         self._known = database.load_database()
         self._samples: dict[tuple[str, str], list[Sample]] = {}
 
     def run(self) -> Calibration:
-        """Measure and save."""
+        """Measure until the time is over, then fit and save."""
         interrupted, ceilings = False, None
         try:
             for figures in ceilings_in_turn(self._queue, self._tell):
@@ -186,37 +191,37 @@ class Calibrator:
         seconds = self._clock.now() - self._begin
         return Calibration(self._path, ceilings, fits, seconds, interrupted)
 
-    def _tell(self, what: str) -> None:
-        self._report(what, min(1.0, (self._clock.now() - self._begin) / self._seconds))
+    def _tell(self, step: str) -> None:
+        self._report(step, min(1.0, (self._clock.now() - self._begin) / self._seconds))
 
     def _time_kernels(self, ceilings: Ceilings, until: float) -> None:
         if self._clock.now() + _FIRST >= until:
             return
         kernels = kernels_in_turn(self._traits, self._before(ceilings))
         timer = KernelTimer(self._queue)
-        measured = 0
+        tried = 0
         for kernel, seconds in timed(kernels, timer.seconds, self._clock, until, self._tell):
-            measured += 1
+            tried += 1
             if seconds is not None:
                 name = kernel.problem.dtype, kernel.problem.precision.name
                 sample = Sample(kernel.problem, kernel.config, seconds)
                 self._samples.setdefault(name, []).append(sample)
-        if measured and not self._samples:
+        if tried and not self._samples:
             raise UnsupportedError(f"no kernel could be timed on {self._traits.name!r}")
 
     def _before(self, ceilings: Ceilings) -> Database:
-        """What is known before any fit: the user's file with the new ceilings, and the others."""
+        """The databases before any fit; the user's file has the new ceilings and nothing else."""
         groups = self._known.groups
         others = tuple(tuple(file for file in group if file.path != self._path) for group in groups)
         return Database(((calibrated_file(self._path, self._traits, ceilings, {}),), *others))
 
     def _save(self, ceilings: Ceilings) -> dict[str, dict[str, Fit]]:
-        """Fit coefficients and write them to the user's database, with the ceilings."""
+        """Fit coefficients, and write them and the ceilings to the user's database."""
         traits, before = self._traits, self._before(ceilings)
         samples = {name: list(timed) for name, timed in self._samples.items()}
         if self._path.exists():
             for entry in database.read_file(self._path).entries:
-                samples.setdefault(entry.name, []).extend(recorded(entry))
+                samples.setdefault(entry.name, []).extend(samples_of(entry.own, *entry.name))
         fits = {
             name: fit
             for name, times in samples.items()
@@ -232,35 +237,23 @@ class Calibrator:
         return {name[0]: fits[name] for name in self._samples if name in fits}
 
 
-def _check_scipy() -> None:
-    try:
-        import scipy.optimize  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(
-            'calibration fits coefficients with SciPy; pip install "pyclgemm[tune]" has it'
-        ) from error
-
-
 def better_fits(
     samples: list[Sample], traits: DeviceTraits, ceilings: Ceilings, before: Database
 ) -> dict[str, Fit]:
-    """The fits that predict configurations they have not seen better than is predicted before."""
-    missed: dict[str, list[float]] = {}
+    """The fits whose predictions of unseen configurations are better than the previous ones."""
+    errors: dict[str, list[float]] = {}
     for one in samples:
         (expected,) = known_of(one.problem, traits, before).predict([one.config], one.problem)
-        missed.setdefault(one.config.family, []).append(abs(math.log(expected / one.seconds)))
+        errors.setdefault(one.config.family, []).append(abs(math.log(expected / one.seconds)))
     return {
         family: times.fit()
         for family, times in times_by_family(samples, traits, ceilings).items()
-        if times.error_of_unseen() < _BETTER * np.mean(missed[family])
+        if times.error_of_unseen() < _BETTER * np.mean(errors[family])
     }
 
 
-# Which kernels are timed, and when it ends
-
-
 class Kernel(NamedTuple):
-    """What is timed: a product by a configuration."""
+    """A product and the configuration that computes it."""
 
     shape: GemmShape
     problem: GemmProblem
@@ -268,28 +261,24 @@ class Kernel(NamedTuple):
 
 
 def kernels_in_turn(traits: DeviceTraits, known: Database) -> Iterator[Kernel]:
-    """What is to be timed: a kernel of each type in turn, and of each of its families.
+    """The kernels to time: types take turns, and the families of each type.
 
-    A family's are those that are predicted to be the fastest on some product. Each is timed on
-    several products before the next, so that few are built.
+    The kernels of a family are those with the least predicted time on some product. Each is timed
+    on several products before the next one, so that few are built.
     """
-    return _in_turn(_in_turn(_kernels(dtype, traits, known)) for dtype in _types(traits))
-
-
-def _types(traits: DeviceTraits) -> list[str]:
-    """Element types, those that matter most first."""
     has_half = traits.float16 or traits.type != "cpu"
-    return ["float32", *["float16"] * has_half, *["float64"] * traits.float64]
+    dtypes = ["float32", *["float16"] * has_half, *["float64"] * traits.float64]
+    return _in_turn(_in_turn(_kernels(dtype, traits, known)) for dtype in dtypes)
 
 
 def _in_turn(sequences: Iterable[Iterable[Item]]) -> Iterator[Item]:
-    """The first of each sequence, then the second of each that has one, and so on."""
+    """The first item of each sequence, then the second of each that has one, and so on."""
     ranks = itertools.zip_longest(*sequences)
     return (one for rank in ranks for one in rank if one is not None)
 
 
 def _kernels(dtype: str, traits: DeviceTraits, known: Database) -> list[list[Kernel]]:
-    """What is to be timed of each family, for a type."""
+    """The kernels to time for a type, family by family."""
     precision = resolve_precision(None, dtype).name
     able: dict[str, list[tuple[GemmShape, GemmProblem, list[Config]]]] = {}
     for sizes in _SHAPES:
@@ -311,7 +300,7 @@ def _kernels(dtype: str, traits: DeviceTraits, known: Database) -> list[list[Ker
 def _of_family(
     products: Sequence[tuple[GemmShape, GemmProblem, Sequence[Config]]],
 ) -> Iterator[Kernel]:
-    """What is to be timed, of products and the configurations that can run each, the best first."""
+    """The kernels to time of a family, from products with their configurations, the best first."""
     best = dict.fromkeys(_in_turn(configs[:2] for _, _, configs in products))
     for first in range(0, len(products), _AT_ONCE):
         for config in list(best)[:_KERNELS]:
@@ -327,10 +316,10 @@ def timed(
     until: float,
     tell: Callable[[str], None],
 ) -> Iterator[tuple[Kernel, float | None]]:
-    """The kernels for which there is time until it is `until` on the clock, and their times.
+    """Time the kernels that are expected to end before `until` on the clock.
 
-    None is begun that would end too late if it took as long as the longest so far, of those that
-    were built or of those that need not be.
+    A kernel is expected to take as long as the longest so far, among those that were built before
+    or among those that had to be built.
     """
     built: set[tuple[str, Config]] = set()
     longest = {True: 0.0, False: _FIRST}
@@ -354,7 +343,7 @@ class KernelTimer:
         self._blocker = blocker_of(queue)
 
     def seconds(self, kernel: Kernel) -> float | None:
-        """The time of a kernel; None if it cannot run, or its result is wrong."""
+        """The time of a kernel; None if it cannot run or its result is wrong."""
         try:
             operands = self._store.get(kernel.shape, kernel.problem.dtype)
             product = operands.checked(kernel.config, kernel.problem.precision)

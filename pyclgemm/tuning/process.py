@@ -1,4 +1,4 @@
-"""The tuner's side of the measuring process, what the two say to each other, and the log of it."""
+"""The measuring process as the tuner sees it: requests, answers, and the log of trials."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import IO, Any
 from .. import errors
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
-from ..errors import PyclgemmError, UnsupportedError, shown
+from ..errors import PyclgemmError, UnsupportedError
 from ..families.registry import as_config
-from ..host.files import JsonError, Purpose, append_line, check_writable, parse_json, read_lines
+from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
 from ..problem.shape import GemmShape
 from ..resources import resource_folder
 
-#: How a trial can come out; all but the first leave the configuration out of the running.
+#: The statuses of a trial; only the first one makes the configuration a candidate.
 FINE = "fine"
 OUTCOMES = {
     FINE: "right, and timed",
@@ -40,7 +40,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration to be measured on a shape, in turn with a rival: the best one so far."""
+    """A configuration to measure on a shape, in turn with a rival: the best one so far."""
 
     shape: GemmShape
     config: Config
@@ -49,29 +49,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial came out."""
+    """The result of a trial."""
 
     status: str  # a key of `OUTCOMES`
-    seconds: float | None = None  # median time of one product or batch; None unless it is fine
-    rival_seconds: float | None = None  # that of the rival, in turn with it
-    reason: str = ""  # what was wrong, in one line
+    seconds: float | None = None  # median time of one product or batch; None unless fine
+    rival_seconds: float | None = None  # the same of the rival
+    reason: str = ""  # one line about a failure
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
-    """The trial as plain data."""
+    """The trial as JSON."""
     rival = trial.rival and config_to_json(trial.rival)
     return {"shape": str(trial.shape), "config": config_to_json(trial.config), "rival": rival}
 
 
 def trial_from_json(document: Mapping[str, Any]) -> Trial:
-    """Undo `trial_to_json`."""
+    """The inverse of `trial_to_json`."""
     rival = document["rival"]
     shape = shape_from_json(document["shape"])
     return Trial(shape, as_config(document["config"]), rival and as_config(rival))
 
 
 def shape_from_json(text: str) -> GemmShape:
-    """Undo `str`; `ValueError` if the text is no shape."""
+    """Parse a shape as `str` writes it, or raise `ValueError`."""
     shape = GemmShape.parse(text)
     if shape is None:
         raise ValueError(f"{text!r} is no shape")
@@ -79,20 +79,20 @@ def shape_from_json(text: str) -> GemmShape:
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
-    """A configuration as plain data, with its family as "path"."""
+    """A configuration as JSON, with its family as "path"."""
     return {"path": config.family, **config.as_dict()}
 
 
-#: Seconds that finding and opening the device may take.
+#: Seconds allowed for finding and opening the device.
 _START_SECONDS = 120.0
 
 
 class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
-    """A process that measures, restarted whenever a trial makes it die or hang.
+    """A measuring process, restarted whenever a trial makes it die or hang.
 
-    It is asked for a device, an element type and an arithmetic as `pyclgemm.tuning.tuner.tune`;
-    `command` is replaced in tests. `traits` are the device's facts. Where the process met with a
-    `PyclgemmError` as it opened the device, that is raised.
+    The device, the element type and the arithmetic are as for `pyclgemm.tuning.tuner.tune`;
+    `traits` are those of the device. Tests replace `command`. A `PyclgemmError` that the process
+    meets while it opens the device is raised here.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         try:
             self.traits = self._start()
-        except BaseException:  # nobody has the object by which to end the process
+        except BaseException:  # the caller has no object to end the process with
             self.close()
             raise
 
@@ -117,25 +117,16 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         self.close()
 
     def run(self, trial: Trial, timeout: float) -> Outcome:
-        """Have a trial measured; if that takes longer than `timeout` seconds, kill the process.
-
-        A process that died is started again by the next call.
-        """
-        answer = self._ask(trial_to_json(trial), timeout)
-        if isinstance(answer, str):
-            answer = {"status": answer, "reason": self._last_words(answer, timeout)}
-        outcome = Outcome(**answer)
+        """Measure a trial; kill the process after `timeout` seconds. The next call restarts it."""
+        outcome = Outcome(**self._ask(trial_to_json(trial), timeout))
         if outcome.status in ("crash", "timeout"):
             self.close()
         return outcome
 
     def prepare(self, trials: Sequence[Trial], timeout: float) -> None:
-        """Begin to compile the candidates of some trials side by side, before they are run.
-
-        If a compiler kills the process, the trials tell which candidate did it.
-        """
+        """Start to build candidates in parallel; if one kills the process, its trial shows that."""
         request = {"build": [trial_to_json(trial) for trial in trials]}
-        if isinstance(self._ask(request, timeout), str):
+        if "built" not in self._ask(request, timeout):
             self.close()
 
     def close(self) -> None:
@@ -144,12 +135,12 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         if process is None:
             return
         process.kill()
-        # A driver may hold a dying process for as long as its kernel hangs.
+        # A driver may keep a killed process alive as long as its kernel hangs.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)
         for stream in (process.stdin, process.stdout, self._errors):
             if stream is not None:
-                with contextlib.suppress(OSError):  # what was still to be written has no reader
+                with contextlib.suppress(OSError):  # buffered output has no reader
                     stream.close()
 
     def _start(self) -> DeviceTraits:
@@ -162,7 +153,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            # Its current folder may be anybody's: nothing is imported from there.
+            # Nothing is imported from the current folder, which may be anybody's.
             env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         )
         self._answers = queue.Queue()
@@ -170,18 +161,17 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
             target=_forward, args=(self._process.stdout, self._answers), daemon=True
         ).start()
         answer = self._ask(self._first, _START_SECONDS)
-        if isinstance(answer, str):
-            words = self._last_words(answer, _START_SECONDS)
-            self.close()
-            raise UnsupportedError(f"the measuring process did not open the device: {words}")
+        if "traits" in answer:
+            return DeviceTraits(**answer["traits"])
+        self.close()
         if "error" in answer:
-            self.close()
             kind = getattr(errors, answer["error"], PyclgemmError)
             raise kind(answer["message"])
-        return DeviceTraits(**answer["traits"])
+        reason = answer["reason"]
+        raise UnsupportedError(f"the measuring process did not open the device: {reason}")
 
-    def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any] | str:
-        """The answer, or "crash" or "timeout"; a process is started where none runs."""
+    def _ask(self, document: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer, or an outcome "crash" or "timeout"; starts the process if none runs."""
         if self._process is None:
             self._start()
         process = self._process
@@ -189,17 +179,17 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
         try:
             process.stdin.write(json.dumps(document) + "\n")
             process.stdin.flush()
-            return self._answers.get(timeout=timeout) or "crash"
-        except OSError:
-            return "crash"
+            if answer := self._answers.get(timeout=timeout):
+                return answer
         except queue.Empty:
-            return "timeout"
+            return {"status": "timeout", "reason": f"no answer in {timeout:.0f} s"}
+        except OSError:
+            pass
+        return {"status": "crash", "reason": self._last_words(process)}
 
-    def _last_words(self, what: str, timeout: float) -> str:
-        if what == "timeout":
-            return f"no answer in {timeout:.0f} s"
-        process = self._process
-        assert process is not None and self._errors is not None
+    def _last_words(self, process: subprocess.Popen[str]) -> str:
+        """The exit code and the last line of the errors of a process that ended."""
+        assert self._errors is not None
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -210,7 +200,7 @@ class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
 
 
 def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
-    """Put each answer into the queue, and None at the end; what is no answer is noise."""
+    """Put each answer into the queue, and None at the end; other output is ignored."""
     try:
         for line in stream:
             try:
@@ -219,17 +209,17 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
                 continue
             if isinstance(document, dict):
                 answers.put(document)
-    except ValueError:  # closed under the reader's feet
+    except ValueError:  # the stream was closed meanwhile
         pass
     answers.put(None)
 
 
-_LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
+LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
 
 
 @dataclass(frozen=True)
 class Logged:
-    """One line of the log: a configuration on a shape, and how that came out."""
+    """One line of the log: a configuration, a shape, and the outcome."""
 
     shape: GemmShape
     config: Config
@@ -238,34 +228,33 @@ class Logged:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """What was measured so far, so that a second run resumes: lines of JSON, one a trial.
-
-    Each is written as soon as it is known; the file and its folder are made with the first.
-    """
+    """The log of trials, one JSON object per line, from which a second run resumes."""
 
     path: Path
 
     def __iter__(self) -> Iterator[Logged]:
-        """All that can be read; a line cut short by a crash is passed over."""
+        """The readable lines; a line that a crash cut short is skipped."""
         try:
             lines = read_lines(self.path)
-        except (OSError, JsonError):  # nothing to resume from
+        except (OSError, JsonError):  # there is no log to resume from
             return
         for line in lines:
             try:
                 document = parse_json(line)
                 shape = shape_from_json(document["shape"])
-                status = document["status"]
-                if status not in OUTCOMES:
+                status, seconds = document["status"], document.get("seconds")
+                is_time = type(seconds) in (int, float) and seconds > 0
+                has_none = seconds is None and status != FINE
+                if status not in OUTCOMES or not (is_time or has_none):
                     continue
-                seconds = _seconds(document.get("seconds"), status)
-                logged = Logged(shape, as_config(document["config"]), Outcome(status, seconds))
+                outcome = Outcome(status, float(seconds) if is_time else None)
+                logged = Logged(shape, as_config(document["config"]), outcome)
             except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
                 continue
             yield logged
 
     def append(self, logged: Logged) -> None:
-        """Add a line, which outlives the process; `FileError` if the file cannot be written."""
+        """Write a line at once; `FileError` if the file cannot be written."""
         document = {
             "shape": str(logged.shape),
             "status": logged.outcome.status,
@@ -273,27 +262,13 @@ class TuningLog:
             "reason": logged.outcome.reason,
             "config": config_to_json(logged.config),
         }
-        append_line(self.path, json.dumps(document), _LOG)
-
-    def check_writable(self) -> None:
-        """Raise `FileError` where the file cannot be written, before anything is measured."""
-        check_writable(self.path, _LOG)
-
-
-def _seconds(value: Any, status: str) -> float | None:
-    """The time of a trial; raise `ValueError` if it is none, or lacks where there must be one."""
-    if value is None and status != FINE:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"seconds is {shown(value)}; a positive number is wanted")
-    return float(value)
+        append_line(self.path, json.dumps(document), LOG)
 
 
 def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:
-    """Where the log for a device, its driver and an arithmetic lies.
+    """The path of the log for a device, its driver, an arithmetic and the kernel templates.
 
-    What was measured with other kernel templates is not comparable, so these take part in the
-    name. By default the folder is ``tuning/`` in the user's cache folder.
+    The default folder is ``tuning/`` in the user's cache folder.
     """
     if folder is None:
         from platformdirs import user_cache_path

@@ -1,7 +1,7 @@
-"""The configurations among which the tuner searches, and the search for a fast one.
+"""The search spaces of the tuner, and the search for a fast configuration.
 
-Each kernel family has its coordinates, and its constraints have the last word on each point.
-Optuna's sampler proposes points; why this one, `benchmarks/TECHNIQUES.md` tells.
+Each kernel family defines the coordinates of its space; its constraints decide which points are
+valid. Optuna's sampler proposes points; `benchmarks/TECHNIQUES.md` explains why this sampler.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ..families.registry import FAMILIES, config_from_dict, family_of, violation
 from ..problem.precision import Precision
 from ..problem.problem import GemmProblem
 
-#: Points up to which `SearchSpace.count` counts them all, and how many it draws otherwise.
+#: Number of points up to which `SearchSpace.count` tries them all, and the sample for more.
 _COUNTED = 50_000
 _DRAWN = 4_000
-#: How often a change that mends nothing is kept while a point is repaired.
+#: Probability of keeping a change that repairs nothing.
 _SIDEWAYS = 0.1
-#: Configurations that are drawn at random before the sampler has anything to go by.
+#: Number of random configurations before the sampler learns.
 _STARTUP = 8
-#: Points that the sampler may propose in vain: known ones, or ones far from all valid points.
+#: Number of proposals that may be known already, or far from all valid points.
 _TRIES = 20
 
 
 @dataclass(frozen=True)
 class Count:
-    """How large a space is."""
+    """The size of a space."""
 
-    points: int  # before constraints
-    valid: int  # after them
-    exact: bool  # all points were tried; else `valid` is estimated from a random sample
+    points: int
+    valid: int  # points that break no constraint
+    exact: bool  # False: `valid` is estimated from a random sample
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class SearchSpace:
     family: str
     dtype: str
     traits: DeviceTraits
-    axes: Mapping[str, tuple[int, ...]]  # the values of each coordinate, ascending
+    axes: Mapping[str, tuple[int, ...]]  # values of each coordinate, ascending
 
     def config(self, point: Point) -> Config | None:
-        """The configuration at a point; None where there is no valid one."""
+        """The configuration at a point; None if it is invalid."""
         config, broken = self._examined(point)
         return None if broken else config
 
     def _examined(self, point: Point) -> tuple[Config | None, int]:
-        """The configuration, valid or not, and how many conditions it breaks."""
+        """The configuration, valid or not, and the number of constraints that it breaks."""
         parameters = FAMILIES[self.family].at(point, self.dtype, self.traits)
         if parameters is None:
             return None, len(self.axes)
@@ -68,7 +68,7 @@ class SearchSpace:
         return {name: rng.choice(values) for name, values in self.axes.items()}
 
     def nearest_point(self, config: Config) -> dict[str, int]:
-        """The point that stands for a configuration, which may lie outside the space."""
+        """The point nearest to a configuration, which may lie outside the space."""
         wanted = FAMILIES[self.family].coordinates(config)
         return {
             name: min(values, key=lambda value: abs(_log(value) - _log(wanted.get(name, 0))))
@@ -78,10 +78,10 @@ class SearchSpace:
     def repaired(
         self, point: Point, rng: random.Random, tries: int = 2000
     ) -> dict[str, int] | None:
-        """A valid point near another one, or that point itself; None if none was found.
+        """A valid point near a point, which may be that point; None if none was found.
 
-        One coordinate after the other is changed at random. The change is kept if fewer constraints
-        are broken than before, or now and then if as many are.
+        Random coordinates are changed one by one. A change is kept if it leaves fewer constraints
+        broken, and sometimes if it leaves as many.
         """
         current = dict(point)
         _, broken = self._examined(current)
@@ -97,7 +97,7 @@ class SearchSpace:
         return None
 
     def count(self, seed: int = 0) -> Count:
-        """Count the points before and after constraints."""
+        """Count all points and the valid ones."""
         points = math.prod(map(len, self.axes.values()))
         if points <= _COUNTED:
             valid = sum(
@@ -110,9 +110,9 @@ class SearchSpace:
         return Count(points, round(points * hits / _DRAWN), exact=False)
 
 
-def _takes_part(family: Family[Any], problem: GemmProblem, traits: DeviceTraits) -> bool:
-    is_made_for_it = family.role is not Role.SMALL_BATCH or is_small_batch(problem)
-    return is_made_for_it and family.runs(problem.dtype, problem.precision, traits)
+def _may_run(family: Family[Any], problem: GemmProblem, traits: DeviceTraits) -> bool:
+    fits = family.role is not Role.SMALL_BATCH or is_small_batch(problem)
+    return fits and family.runs(problem.dtype, problem.precision, traits)
 
 
 def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple[str, ...]:
@@ -121,22 +121,22 @@ def families_for(problems: Iterable[GemmProblem], traits: DeviceTraits) -> tuple
     return tuple(
         name
         for name, family in FAMILIES.items()
-        if any(_takes_part(family, problem, traits) for problem in problems)
+        if any(_may_run(family, problem, traits) for problem in problems)
     )
 
 
 def suits(family: str, problem: GemmProblem, traits: DeviceTraits) -> bool:
     """Whether a family is worth trying on a product or a batch.
 
-    Where the library takes kernels for small products, matrix units alone compete with them.
+    Where kernels for small products can run, only matrix units compete with them.
     """
-    asked = FAMILIES[family]
+    candidate = FAMILIES[family]
     small = [one for one in FAMILIES.values() if one.role is Role.SMALL_BATCH]
-    if asked in small:
-        return _takes_part(asked, problem, traits)
-    if any(_takes_part(one, problem, traits) for one in small):
-        return asked.competes_with_small(problem, traits)
-    return asked.most_rows is None or min(problem.m, problem.n) <= asked.most_rows
+    if candidate in small:
+        return _may_run(candidate, problem, traits)
+    if any(_may_run(one, problem, traits) for one in small):
+        return candidate.competes_with_small(problem, traits)
+    return candidate.most_rows is None or min(problem.m, problem.n) <= candidate.most_rows
 
 
 def can_run(config: Config, problem: GemmProblem, traits: DeviceTraits) -> bool:
@@ -149,7 +149,7 @@ def can_run(config: Config, problem: GemmProblem, traits: DeviceTraits) -> bool:
 def search_space(
     family: str, dtype: str, traits: DeviceTraits, precision: Precision | None = None
 ) -> SearchSpace:
-    """Lay out the space of a family; `precision` None is that of elements as they are stored."""
+    """The search space of a family; `precision` None means that of the element type."""
     if family not in FAMILIES:
         raise ArgumentError(f"family is {family!r}; known are {', '.join(FAMILIES)}")
     return SearchSpace(family, dtype, traits, FAMILIES[family].axes(dtype, traits, precision))
@@ -160,19 +160,26 @@ def _log(value: int) -> float:
 
 
 class Search:
-    """Proposes configurations one by one, and learns from what they took.
+    """Proposes configurations one by one, and learns from their times.
 
-    Equal seeds and equal answers give equal proposals. `UnsupportedError` says that Optuna is not
-    installed.
+    Equal seeds and equal times give equal proposals. `UnsupportedError` if Optuna is missing.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        self._optuna = optuna = _optuna()
+        try:
+            import optuna
+        except ImportError as error:
+            raise UnsupportedError(
+                f"tuning needs Optuna, which cannot be imported ({error}): pip install "
+                '"pyclgemm[tune]"'
+            ) from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna = optuna
         self._space = space
         self._rng = random.Random(seed)
         self._known: set[Config] = set()
         self._worst = -math.inf
-        # A coordinate's values are ordered, so the sampler sees their indices.
+        # The sampler sees indices, because the values of a coordinate are ordered.
         self._distributions = {
             name: optuna.distributions.IntDistribution(0, len(values) - 1)
             for name, values in space.axes.items()
@@ -183,7 +190,7 @@ class Search:
         self._study = optuna.create_study(sampler=sampler)
 
     def tell(self, config: Config, seconds: float | None) -> None:
-        """Note what a configuration took; None where it cannot be used."""
+        """Learn the time of a configuration; None if it cannot be used."""
         self._known.add(config)
         if seconds is not None:
             value = math.log(seconds)
@@ -199,7 +206,7 @@ class Search:
         self._study.add_trial(trial)
 
     def ask(self) -> Config | None:
-        """A configuration that was neither told nor proposed before; None if none is found."""
+        """A configuration that is neither measured nor proposed yet; None if none is found."""
         for attempt in range(_TRIES):
             point = self._proposed() if attempt < _TRIES // 2 else self._space.draw(self._rng)
             valid = self._space.repaired(point, self._rng)
@@ -211,17 +218,6 @@ class Search:
 
     def _proposed(self) -> dict[str, int]:
         trial = self._study.ask(self._distributions)
-        # What is measured is told as a trial of its own: the point may yet be repaired.
+        # `tell` adds the measured point as a trial of its own, because `ask` may repair this one.
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         return {name: self._space.axes[name][index] for name, index in trial.params.items()}
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise UnsupportedError(
-            f'tuning needs Optuna, which cannot be imported ({error}): pip install "pyclgemm[tune]"'
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

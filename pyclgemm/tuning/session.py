@@ -1,4 +1,4 @@
-"""A tuning run's trials: measure, take in what comes out, log it, and keep to the budget."""
+"""The trials of a tuning run: measure, evaluate, log, and keep to the budget."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from ..selection.records import Record
 from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
 from .search import Search, can_run, search_space, suits
 
-#: A candidate this much faster than the best takes its place; less is noise.
+#: A candidate replaces the best if its time is less than the best's by this factor.
 _BETTER = 0.985
 
 
 @dataclass(eq=False)
 class Standing:
-    """A shape: what was tried on it, and what is best."""
+    """The state of a shape: configurations tried on it, and the best one."""
 
     shape: GemmShape
     problem: GemmProblem
-    baseline: Config | None = None  # what the library takes without the tuner, measured first
+    baseline: Config | None = None  # the choice of the library before tuning, measured first
     best: Config | None = None  # the fastest so far
-    # Seconds of each configuration as if all had been measured at the same time: each time is
-    # scaled by how fast the best was in the same turn. None where it cannot be used.
+    # Comparable seconds of each configuration: the measured ones, scaled by the speed of the best
+    # in the same trial. None if the configuration cannot be used.
     scores: dict[Config, float | None] = field(default_factory=dict)
-    seconds: dict[Config, float] = field(default_factory=dict)  # as measured last
-    spent: float = 0.0  # seconds of the budget that went into this shape
-    # How many times faster than the baseline the best was, timed in turn with it at the end.
+    seconds: dict[Config, float] = field(default_factory=dict)  # of the last measurement
+    spent: float = 0.0  # seconds of the budget that this shape has used
+    # Speed of the best over that of the baseline, timed in turn at the end.
     gain: float | None = None
 
     @property
     def gflops(self) -> float | None:
-        """Speed of the best, in GFLOPS."""
+        """Speed of the best configuration, in GFLOPS."""
         return None if self.best is None else self._speed(self.best)
 
     def record(self, config: Config) -> Record:
-        """What a database keeps of a configuration that was measured."""
+        """The database record of a measured configuration."""
         return record_for(features_of(self.problem), config, self._speed(config))
 
     def _speed(self, config: Config) -> float:
         return self.problem.flops / self.seconds[config] / 1e9
 
     def note(self, config: Config, outcome: Outcome) -> None:
-        """Take in an outcome."""
+        """Evaluate an outcome: update times, scores and the best."""
         if outcome.status != FINE or outcome.seconds is None:
             self.scores.setdefault(config, None)
             return
@@ -61,7 +61,7 @@ class Standing:
             self.scores[config] = outcome.seconds
             self.best = min(self.seconds, key=lambda timed: self.scores[timed] or math.inf)
         else:
-            # The machine may have been slower than before: its speed is that of the rival.
+            # The device may run slower than before: the time of the rival shows by how much.
             self.seconds[self.best] = outcome.rival_seconds
             ratio = outcome.seconds / outcome.rival_seconds
             self.scores[config] = best_score * ratio
@@ -69,7 +69,7 @@ class Standing:
                 self.best = config
 
     def ranked(self, family: str | None = None) -> list[tuple[float, Config]]:
-        """The configurations of one family, or of all, by their score, the least first."""
+        """Scores and configurations of one family, or of all, the best first."""
         usable = (
             (score, config)
             for config, score in self.scores.items()
@@ -78,26 +78,23 @@ class Standing:
         return sorted(usable, key=lambda pair: pair[0])
 
     def best_score(self, family: str | None = None) -> float | None:
-        """The least score, of one family or of all."""
+        """The best score of one family, or of all."""
         return min((score for score, _ in self.ranked(family)), default=None)
 
     def next_family(self, families: Sequence[str]) -> str:
-        """Which of `families` to try next: a slow one less often, by the square of its ratio."""
+        """The family with the fewest trials so far, weighted by its relative time squared."""
         best = self.best_score()
 
         def weight(family: str) -> float:
             tried = sum(config.family == family for config in self.scores)
-            own = self.best_score(family)
-            return tried * ((own / best) ** 2 if own and best else 1.0)
+            score = self.best_score(family)
+            return tried * ((score / best) ** 2 if score and best else 1.0)
 
         return min(families, key=weight)
 
 
 def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
-    """The other shapes, the nearest first, in octaves.
-
-    Batches of small products, which have kernels of their own, are far from all else.
-    """
+    """The other shapes, the nearest first; batches of small products are far from all others."""
     is_small = is_small_batch(standing.problem)
 
     def far(other: Standing) -> tuple[bool, float]:
@@ -107,28 +104,28 @@ def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
     return sorted((other for other in others if other is not standing), key=far)
 
 
-#: Seconds that a trial may take, building included, before its process is killed: a part of the
-#: budget within limits, and more where operands and their product must be made first.
+#: Time limit of a trial, including building: a fraction of the budget, within limits in seconds;
+#: and the limit of the first trial of a shape, which creates operands and a reference product.
 _TRIAL_PART = 1 / 20
 _TRIAL_SECONDS = (10.0, 30.0)
 _FIRST_SECONDS = 60.0
-#: Seconds that it may take to write the kernels of some trials and to hand them to compilers.
+#: Seconds for writing the kernels of some trials and handing them to compilers.
 _PREPARE_SECONDS = 30.0
-#: Seconds by which the last trial may overrun the budget before it is killed.
+#: Seconds by which the last trial may overrun the budget.
 _GRACE = 2.0
-#: The best of each shape in an earlier run's log that are measured anew.
+#: Number of the best configurations of an earlier run that are measured again, for each shape.
 _MOST_RESUMED = 3
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a tuning run stands, told after each trial."""
+    """The progress of a tuning run, reported after each trial."""
 
-    stage: str  # "start", "search", "cross" or "confirm"
+    stage: str  # "start", "search", "cross", "confirm" or "survey"
     elapsed: float  # seconds
-    trials: int  # configurations measured so far, in this run
-    shape: GemmShape  # on which the last one was measured
-    gflops: float | None  # the best so far on that shape
+    trials: int  # number of trials of this run
+    shape: GemmShape  # of the last trial
+    gflops: float | None  # the best speed on that shape
 
 
 class BudgetSpentError(Exception):
@@ -137,26 +134,26 @@ class BudgetSpentError(Exception):
 
 @dataclass
 class TuningSession:
-    """The shapes of a run, what is known about them, and the process that measures."""
+    """The shapes of a run, their state, and the measuring process."""
 
     process: TrialProcess
-    standings: Sequence[Standing]  # the shapes
+    standings: Sequence[Standing]  # one for each shape
     families: Sequence[str]  # kernel families that take part
-    start: float  # when the run began, on `time.monotonic`'s clock
-    budget: float  # seconds that it has
+    start: float  # of the run, on the clock of `time.monotonic`
+    budget: float  # seconds
     log: TuningLog  # gets every trial
     seed: int  # of the searches
-    progress: Callable[[Progress], None]  # told after each trial
+    progress: Callable[[Progress], None]  # called after each trial
     stage: str = "start"  # for `progress`
     # These three as in `pyclgemm.tuning.tuner.TuningResult`.
     outcomes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
-    comparisons: list[float] = field(default_factory=list)  # seconds of trials of all rounds
+    comparisons: list[float] = field(default_factory=list)  # durations of trials with all rounds
     left_out: set[GemmShape] = field(default_factory=set)  # shapes too large for the budget
 
     def __post_init__(self) -> None:
-        self._logs = True
+        self._is_logging = True
         problem, traits = self.standings[0].problem, self.process.traits
         self.spaces = {
             family: search_space(family, problem.dtype, traits, problem.precision)
@@ -171,28 +168,27 @@ class TuningSession:
 
     @property
     def active(self) -> list[Standing]:
-        """Shapes that can be tuned within the budget."""
+        """The shapes that can be tuned within the budget."""
         return [standing for standing in self.standings if standing.shape not in self.left_out]
 
     @property
     def deadline(self) -> float:
-        """When the budget ends, on the clock of `start`."""
+        """The end of the budget, on the clock of `start`."""
         return self.start + self.budget
 
     @property
     def trial_seconds(self) -> float:
-        """What a trial has cost on average, all included."""
+        """The mean duration of a trial, with everything around it."""
         return (time.monotonic() - self.start) / max(1, sum(self.outcomes.values()))
 
     def trial(
         self, standing: Standing, config: Config, until: float, rival: Config | None = None,
         *, alone: bool = False,
     ) -> Outcome:  # fmt: skip
-        """Measure a configuration in turn with the best so far, or `alone`, and keep its time.
+        """Measure a configuration `alone` or in turn with the best so far; evaluate the outcome.
 
-        A `rival` is timed in turn with the candidate instead of the best; then no time is kept.
-        `BudgetSpentError` says that it is later than `until`, or that the budget ended while it
-        was measured.
+        With a `rival`, that is timed instead of the best, and the outcome is not evaluated.
+        `BudgetSpentError` if the time is past `until`, or if the budget ended during the trial.
         """
         now = time.monotonic()
         if now >= until:
@@ -205,9 +201,9 @@ class TuningSession:
         took = time.monotonic() - now
         standing.spent += took
         if outcome.status == "timeout" and left < limit:
-            raise BudgetSpentError  # it was the budget, not the candidate
+            raise BudgetSpentError  # the budget ended; the candidate may be fine
         if outcome.rival_seconds and outcome.seconds and outcome.seconds < outcome.rival_seconds:
-            self.comparisons.append(took)  # timed in all rounds
+            self.comparisons.append(took)  # a faster candidate is timed in all rounds
         self.outcomes[outcome.status] += 1
         if outcome.status != FINE:
             self.examples.setdefault(outcome.status, f"{config.family} {config}: {outcome.reason}")
@@ -215,28 +211,29 @@ class TuningSession:
             standing.note(config, outcome)
             score = standing.scores[config]
             self._tell(standing, config, score)
-            # Logged with its comparable time in place of the measured one.
+            # The log has the comparable time instead of the measured one.
             scored = replace(outcome, seconds=score, rival_seconds=None)
             self._keep(Logged(standing.shape, config, scored))
         elapsed, trials = time.monotonic() - self.start, sum(self.outcomes.values())
         self.progress(Progress(self.stage, elapsed, trials, standing.shape, standing.gflops))
         return outcome
 
-    def prepare(self, trials: Sequence[Trial], until: float) -> None:
-        """Begin to compile the candidates of some trials side by side, if it is not too late.
+    def prepare(self, standing: Standing, configs: Iterable[Config], until: float) -> None:
+        """Start to build some candidates of a shape in parallel, unless it is past `until`.
 
-        On a CPU compilers would take time from what is measured: each trial compiles its own.
+        Not on a CPU: compilers would slow down the kernels that are timed.
         """
         if self.process.traits.type != "cpu" and time.monotonic() < until:
+            trials = [Trial(standing.shape, config) for config in configs]
             self.process.prepare(trials, _PREPARE_SECONDS)
 
     def may_run(self, standing: Standing, config: Config) -> bool:
-        """Whether a configuration can run on the device, suits the shape and is new to it."""
+        """Whether a configuration can run, suits the shape and was not tried on it."""
         is_new = config not in standing.scores
         return is_new and can_run(config, standing.problem, self.process.traits)
 
     def resume(self) -> dict[GemmShape, list[Config]]:
-        """Take in what earlier runs measured; returns the best of each shape, to measure anew."""
+        """Read the log of earlier runs; returns the best of each shape, to measure them again."""
         by_shape = {standing.shape: standing for standing in self.standings}
         resumed = 0
         for logged in self.log:
@@ -256,13 +253,12 @@ class TuningSession:
         }
 
     def _keep(self, logged: Logged) -> None:
-        """Log a trial; where that fails the run goes on, for what it finds is saved at its end."""
-        if not self._logs:
-            return
+        """Log a trial; if that fails, the run goes on without a log."""
         try:
-            self.log.append(logged)
+            if self._is_logging:
+                self.log.append(logged)
         except FileError as error:
-            self._logs = False
+            self._is_logging = False
             self.remarks.append(f"a second run will not resume all of this one: {error}")
 
     def _tell(self, standing: Standing, config: Config, score: float | None) -> None:
@@ -271,7 +267,7 @@ class TuningSession:
             search.tell(config, score)
 
     def _limit(self, standing: Standing) -> float:
-        """Seconds that a trial may take."""
+        """The time limit of a trial, in seconds."""
         if not standing.seconds:
             return _FIRST_SECONDS
         least, most = _TRIAL_SECONDS

@@ -1,28 +1,26 @@
-"""The survey: products that nobody asked for, measured where predicted times are least certain.
+"""The survey: measure random products on which predicted times are least certain.
 
-What the tuner finds on the shapes of a user says little about others. Here it draws random
-products, takes those on which choosing by predicted time is expected to lose the most, and times
-the configurations that may be the fastest there, and among them new ones: of many that are drawn
-from the search spaces of the families, those with the least predicted times. What comes out
-corrects predictions of products near by, and the coefficients of predicted times are fitted to it.
+The results of the tuner for some shapes say little about others. The survey draws random products,
+selects those on which a choice by predicted time has the largest expected loss, and times the
+configurations that may be the fastest there. Some of these are new: those with the least predicted
+times among many random points of the search spaces. Each measurement corrects the predictions for
+nearby products, and the coefficients of predicted times are fitted to all measurements.
 
-The expected loss follows from the uncertainty of each prediction, as in Bayesian optimisation (D.
-Jones et al., "Efficient Global Optimization", 1998): predictions are normal in the logarithm, the
-less certain the fewer records lie near, and the loss is the mean of how far the least of them lies
-below that of the configuration that would be taken.
+The expected loss follows from the uncertainty of predictions, as in Bayesian optimisation (D. Jones
+et al., "Efficient Global Optimization", 1998). The logarithm of each predicted time has a normal
+distribution, which is wider where fewer records are near. The loss is the mean difference between
+the logarithms of the chosen configuration and of the fastest one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import random
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -31,47 +29,47 @@ from ..device.ceilings import Ceilings, typical_ceilings
 from ..families.registry import problem_on
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
-from ..selection.features import extents
+from ..selection.features import Sample, extents, samples_of
 from ..selection.model import Knowledge, Ranked, knowledge
 from ..selection.records import Model, Record
 from ..selection.saving import extended_file
-from .fit import Sample, fit_coefficients, model_of, recorded
-from .process import FINE, Trial
+from .fit import fit_coefficients, model_of
+from .process import FINE
 from .search import can_run
 from .session import BudgetSpentError, Standing, TuningSession
 
-#: Sizes of single products and of batches, and the fraction of drawn products that are batches.
+#: Sizes of single products and of batches, the largest batch, the fraction of batches.
 _SMALLEST, _LARGEST, _LARGEST_OF_BATCH, _MOST_PRODUCTS = 8, 8192, 1024, 4096
 _BATCHES = 0.15
-#: Fraction of drawn products of which one size is smaller than `_SMALLEST`, as of a few rows.
+#: Fraction of the drawn products of which one size is below _SMALLEST.
 _THIN = 0.15
-#: Fraction of drawn products whose sizes are multiples of `_MULTIPLE`.
+#: Fraction of the drawn products whose sizes are multiples of _MULTIPLE.
 _ALIGNED, _MULTIPLE = 0.6, 8
-#: Elements of all matrices of a product, and its predicted seconds, at most.
+#: Largest number of elements of all matrices, and the longest predicted time in seconds.
 _MOST_ELEMENTS = 2**26
 _LONGEST = 0.05
 
-#: Products that are drawn for each round, and how many of them are measured.
+#: Number of products that are drawn in each round, and of those that are measured.
 _DRAWN, _MEASURED = 96, 12
-#: Known configurations that are timed on a product, and that the expected loss is computed of.
+#: Number of known configurations that are timed on a product, and that the expected loss covers.
 _TIMED, _WEIGHED = 5, 24
-#: Configurations of a family that are drawn from its space, and those of all that are timed on a
-#: product beside known ones.
+#: Number of configurations that are drawn from each family's space, and of those that are timed on
+#: a product.
 _POOL, _NEW = 150, 2
-#: Products, drawn at random, on which choices are judged, and the most of the time they take.
+#: Number of random products for judging choices, and the largest fraction of the time for them.
 _JUDGED, _JUDGED_PART = 16, 0.25
-#: The part of the time that is left for judging once more.
+#: Fraction of the time that is kept for the second judgement.
 _LAST_PART = 0.1
-#: A time is taken twice if its logarithm is this far from the expected one.
+#: A time is measured again if its logarithm is this far from the expected one.
 _SURPRISE = 0.4
-#: Standard deviation of the logarithm of a predicted time where nothing near was measured.
+#: Standard deviation of the logarithm of a predicted time without nearby measurements.
 _DEVIATION = 0.2
-#: Draws of the predictions of a product.
+#: Number of random samples for an expected loss.
 _DRAWS = 64
-#: Times for which coefficients are fitted anew: so many times as at the last fit.
+#: Refit the coefficients when the number of times has grown by this factor.
 _REFIT = 1.5
-#: A configuration corrects predictions if it took this many times the least time of a product, and
-#: was predicted to take at most that many.
+#: Slow configurations are recorded, too, if their measured time is above the least time of the
+#: product by the first factor, and their predicted time at most by the second.
 _SLOWER, _AS_FAST = 1.1, 1.05
 
 
@@ -81,14 +79,14 @@ Candidates = dict[Standing, dict[Config, float]]
 
 @dataclass
 class Surveyed:
-    """What a survey found."""
+    """The results of a survey."""
 
-    standings: list[Standing] = field(default_factory=list)  # products that nobody asked for
-    #: Slower configurations that were predicted to be the fastest.
+    standings: list[Standing] = field(default_factory=list)  # one for each product
+    #: Records of slow configurations that were predicted to be the fastest.
     missed: list[Record] = field(default_factory=list)
-    model: Model | None = None  # of predicted times, fitted to all that is known
-    ceilings: Ceilings | None = None  # of which the model is; None if they follow from the traits
-    report: str = ""  # how good predictions and choices were before and after, in words
+    model: Model | None = None  # of predicted times, fitted to all known times
+    ceilings: Ceilings | None = None  # that the model assumes; None for estimates from the traits
+    report: str = ""  # errors of predictions and losses of choices, before and after
 
 
 class Survey:
@@ -102,18 +100,19 @@ class Survey:
         problem = session.standings[0].problem
         self._name = problem.dtype, problem.precision.name
         self._known = known = knowledge(database, self._traits, *self._name)
-        self._recorded = [sample for _, entry in known.hits for sample in recorded(entry)]
-        # What was learnt once is drawn no second time.
-        self._random = np.random.default_rng((seed, len(known.residuals.configs)))
+        records = [record for _, entry in known.hits for record in entry.own]
+        self._recorded = list(samples_of(records, *self._name))
+        # A later run, which knows more times, draws other products.
+        self._random = np.random.default_rng((seed, len(known.residuals.samples)))
         typical = typical_ceilings(self._traits)
-        # Other devices, for which a contribution is, have ceilings of their own.
+        # A contribution is for other devices, too, whose ceilings differ.
         self._ceilings = typical if contributes else known.ceilings
-        self.found = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
+        self.result = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
         self._pool = self._draw_pool(seed)
-        #: Drawn at random to judge choices by: nothing is learnt from them.
+        #: Random products for judging choices; nothing is learnt from them.
         self._judged: list[Standing] = []
-        self._seen: dict[Standing, float] = {}  # what was missed there, as a logarithm
-        self._fitted_to = 0
+        self._errors: dict[Standing, float] = {}  # logarithms of predicted over measured time
+        self._fitted_to = 0  # number of times at the last fit
 
     def run(self) -> None:
         """Measure until the session's deadline."""
@@ -132,17 +131,17 @@ class Survey:
                     measured += 1
                 self._learn()
         self._learn(at_end=True)
-        self.found.missed = self._missed()
+        self.result.missed = self._missed()
         if others:
             _, after = self._judge_again()
-            self.found.report = f"{measured} products surveyed; on {others} others {before}" + (
+            self.result.report = f"{measured} products surveyed; on {others} others {before}" + (
                 f" before, {after} after" if after else ""
             )
 
     # -- judging --
 
     def _judge_first(self, until: float) -> tuple[int, str]:
-        """Time what would be chosen on products drawn at random, and what else may be fast."""
+        """Time the choices, and other candidates, on random products."""
         expected: dict[Standing, dict[Config, float]] = {}
         with contextlib.suppress(BudgetSpentError):
             for standing, timed in self._timed(self._begun(self._drawn(_JUDGED), until), until):
@@ -151,7 +150,7 @@ class Survey:
         return _judgement((one, next(iter(expected[one])), expected[one]) for one in self._judged)
 
     def _judge_again(self) -> tuple[int, str]:
-        """Time what would be chosen now on the same products; empty if time does not suffice."""
+        """Time the present choices on the same products; empty if the time does not suffice."""
         judged = []
         try:
             for one in self._judged:
@@ -167,46 +166,46 @@ class Survey:
     # -- measuring --
 
     def _begun(self, standings: Iterable[Standing], until: float) -> Candidates:
-        """The configurations to be timed on some products; compilers begin with their kernels."""
+        """The candidates of some products; their kernels are built in the background."""
         candidates = {one: self._candidates(one) | self._new_candidates(one) for one in standings}
-        trials = [Trial(one.shape, config) for one in candidates for config in candidates[one]]
-        self._session.prepare(trials, until)
+        for standing, configs in candidates.items():
+            self._session.prepare(standing, configs, until)
         return candidates
 
     def _timed(
         self, candidates: Candidates, until: float
     ) -> Iterator[tuple[Standing, dict[Config, float]]]:
-        """Time configurations on some products; gives the times that were expected."""
+        """Time the candidates of products; yields each product with their expected times."""
         for standing, expected in candidates.items():
-            self.found.standings.append(standing)
+            self.result.standings.append(standing)
             for config, seconds in expected.items():
-                missed = self._missed_by(standing, config, seconds, until)
-                if standing not in self._seen and missed is not None:
-                    self._seen[standing] = missed
+                error = self._measured_error(standing, config, seconds, until)
+                if standing not in self._errors and error is not None:
+                    self._errors[standing] = error
             yield standing, expected
 
-    def _missed_by(
+    def _measured_error(
         self, standing: Standing, config: Config, expected: float, until: float
     ) -> float | None:
-        """Time a configuration; gives how far that is from the expected logarithm, if it is right.
+        """Time a candidate; returns the error of the expected logarithm, or None after a failure.
 
-        A surprising time is taken again, and the second one counts: the machine may have been held
-        up in the first.
+        A surprising time is measured again, and the second time counts: the machine may have been
+        held up during the first.
         """
         # A GPU keeps its speed; a CPU may slow down between two candidates.
         alone = self._traits.type != "cpu"
-        missed = None
+        error = None
         for _ in range(2 if alone else 1):
             outcome = self._session.trial(standing, config, until, alone=alone)
             if outcome.status != FINE or outcome.seconds is None:
                 break
-            missed = abs(math.log(outcome.seconds / expected))
-            if missed < _SURPRISE:
+            error = abs(float(np.log(outcome.seconds / expected)))
+            if error < _SURPRISE:
                 break
-        return missed
+        return error
 
     def _candidates(self, standing: Standing) -> dict[Config, float]:
-        """The configurations to be timed on a product, the one that would be taken first."""
+        """The known configurations to time on a product, with expected times, the choice first."""
         able = (
             (one.config, one.seconds)
             for one in self._ranked(standing)
@@ -216,7 +215,7 @@ class Survey:
         return dict(itertools.islice(able, _TIMED))
 
     def _draw_pool(self, seed: int) -> list[Config]:
-        """Configurations that no database has, from the spaces of all families."""
+        """Random configurations from the spaces of all families."""
         rng = random.Random(seed)
         pool: dict[Config, None] = {}
         for space in self._session.spaces.values():
@@ -228,28 +227,27 @@ class Survey:
         return list(pool)
 
     def _new_candidates(self, standing: Standing) -> dict[Config, float]:
-        """Those of the pool with the least predicted times on a product."""
+        """The configurations of the pool with the least predicted times on a product."""
         seconds = self._known.predict(self._pool, standing.problem)
-        found: dict[Config, float] = {}
-        for index in np.argsort(seconds, kind="stable"):
-            if not np.isfinite(seconds[index]) or len(found) == _NEW:
-                break
-            if self._session.may_run(standing, self._pool[index]):
-                found[self._pool[index]] = float(seconds[index])
-        return found
+        able = (
+            (self._pool[index], float(seconds[index]))
+            for index in np.argsort(seconds, kind="stable")
+            if np.isfinite(seconds[index]) and self._session.may_run(standing, self._pool[index])
+        )
+        return dict(itertools.islice(able, _NEW))
 
     def _ranked(self, standing: Standing) -> Iterator[Ranked]:
         return self._known.ranking(standing.problem).ordered(standing.problem)
 
     def _least_certain(self) -> list[Standing]:
-        """The drawn products on which choosing is expected to lose the most; empty if on none."""
+        """The random products with the largest expected losses; empty if there are no losses."""
         drawn = self._drawn(_DRAWN)
         losses = [self._expected_loss(standing) for standing in drawn]
         order = np.argsort(losses)[::-1][:_MEASURED]
         return [drawn[index] for index in order if losses[index] > 0]
 
     def _expected_loss(self, standing: Standing) -> float:
-        """How much longer than the fastest the first choice takes, as the mean of a logarithm."""
+        """The mean logarithm of the chosen configuration's time over the least time."""
         problem = standing.problem
         candidates = self._known.ranking(problem)
         if not candidates.candidates:
@@ -258,33 +256,33 @@ class Survey:
         first = np.argsort(compared, kind="stable")[:_WEIGHED]
         if expected[first[0]] > _LONGEST:
             return 0.0
-        spread = _DEVIATION * doubt[first] * (1.0 + self._missed_near(standing))
+        spread = _DEVIATION * doubt[first] * (1.0 + self._error_near(standing))
         draws = np.log(expected[first]) + spread * self._random.standard_normal(
             (_DRAWS, len(first))
         )
         return float((draws[:, 0] - draws.min(axis=1)).mean())
 
-    def _missed_near(self, standing: Standing) -> float:
-        """How wrong predictions were near a product, in standard deviations."""
-        if not self._seen:
+    def _error_near(self, standing: Standing) -> float:
+        """The mean error of predictions near a product, in standard deviations."""
+        if not self._errors:
             return 0.0
-        places = np.array([np.log2(extents(one.problem)) for one in self._seen])
-        octaves = places - np.log2(extents(standing.problem))
+        octaves = np.array([np.log2(extents(one.problem)) for one in self._errors])
+        octaves -= np.log2(extents(standing.problem))
         near = np.exp(-np.square(octaves).sum(1) / 8)
-        return float((near * list(self._seen.values())).sum() / (near.sum() + 1)) / _DEVIATION
+        return float((near * list(self._errors.values())).sum() / (near.sum() + 1)) / _DEVIATION
 
     def _drawn(self, count: int) -> list[Standing]:
-        """Products drawn at random."""
-        found: list[Standing] = []
-        while len(found) < count:
-            shape = self._shape()
-            matrices = shape.stored_a, shape.stored_b, (shape.m, shape.n)
-            if sum(map(math.prod, matrices)) <= _MOST_ELEMENTS // (shape.batch or 1):
+        """Random products."""
+        standings: list[Standing] = []
+        while len(standings) < count:
+            shape = self._random_shape()
+            elements = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
+            if elements <= _MOST_ELEMENTS // (shape.batch or 1):
                 problem = problem_on(shape.problem(*self._name), self._traits)
-                found.append(Standing(shape, problem))
-        return found
+                standings.append(Standing(shape, problem))
+        return standings
 
-    def _shape(self) -> GemmShape:
+    def _random_shape(self) -> GemmShape:
         random = self._random
         is_batch = random.random() < _BATCHES
         largest = _LARGEST_OF_BATCH if is_batch else _LARGEST
@@ -303,30 +301,30 @@ class Survey:
     # -- learning --
 
     def _best(self) -> dict[Standing, Config]:
-        """The best on each product that was measured, but for those that choices are judged on."""
+        """The best configuration of each measured product, except of those for judging."""
         return {
             one: one.best
-            for one in (*self._session.standings, *self.found.standings)
+            for one in (*self._session.standings, *self.result.standings)
             if one.best is not None and one not in self._judged
         }
 
     def _missed(self) -> list[Record]:
-        """The slower configurations that were predicted to be as fast as the best of a product."""
-        found = []
+        """Records of slow configurations that were predicted to be as fast as the best."""
+        records = []
         for one, best in self._best().items():
             least = one.seconds[best]
             slower = [config for config, score in one.seconds.items() if score > _SLOWER * least]
             predicted = self._known.predict(slower, one.problem)
-            found += [
+            records += [
                 one.record(config)
                 for config, expected in zip(slower, predicted, strict=True)
                 if expected < _AS_FAST * least
             ]
-        return found
+        return records
 
     def _learn(self, *, at_end: bool = False) -> None:
-        """Take what was measured into the predictions of the next products."""
-        traits, found, best = self._traits, self.found, self._best()
+        """Update the predictions by the measurements."""
+        traits, result, best = self._traits, self.result, self._best()
         samples = self._recorded + [
             Sample(one.problem, config, seconds)
             for one in best
@@ -336,35 +334,29 @@ class Survey:
             self._fitted_to = len(samples)
             if fits := fit_coefficients(samples, traits, self._ceilings):
                 source = f"{len(samples)} times on {traits.name}, {traits.platform} {traits.driver}"
-                found.model = model_of(source, fits)
+                result.model = model_of(source, fits)
         records = [one.record(config) for one, config in best.items()]
         file = extended_file(
-            Path("survey.json"), traits, self._name, records, model=found.model,
-            ceilings=found.ceilings,
-        )  # fmt: skip
+            None, traits, self._name, records, model=result.model, ceilings=result.ceilings
+        )
         self._known = Knowledge(Database(((file,), *self._database.groups)), traits, *self._name)
 
 
 def _judgement(
     judged: Iterable[tuple[Standing, Config, Mapping[Config, float]]],
 ) -> tuple[int, str]:
-    """How good choices and predictions were: the number of products, and the errors in words.
-
-    Of each product these are what was chosen, and the seconds that were expected. Of predicted
-    times it is the median of the relative error, of choices the geometric mean of the time over the
-    least that was measured.
-    """
-    missed, lost = [], []
-    for standing, chosen, expected in judged:
-        score, best = standing.scores.get(chosen), standing.best_score()
+    """The number of judged products, the median error of times and the mean loss of choices."""
+    errors, losses = [], []
+    for standing, choice, expected in judged:
+        score, best = standing.scores.get(choice), standing.best_score()
         if score and best:
-            lost.append(score / best)
-        missed += [
+            losses.append(score / best)
+        errors += [
             abs(np.log(seconds / standing.seconds[config]))
             for config, seconds in expected.items()
             if config in standing.seconds
         ]
-    if not lost:
+    if not losses:
         return 0, ""
-    error, loss = np.expm1(np.median(missed)), statistics.geometric_mean(lost)
-    return len(lost), f"predicted times missed by {error:.0%} and choices lost {loss - 1:.1%}"
+    error, loss = np.expm1(np.median(errors)), statistics.geometric_mean(losses)
+    return len(losses), f"predicted times missed by {error:.0%} and choices lost {loss - 1:.1%}"

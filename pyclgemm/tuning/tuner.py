@@ -1,19 +1,19 @@
 """Find the fastest configurations for a device: ``pyclgemm.tuning.tuner.tune``.
 
-A run has five stages. Each gets what the ones before it left of the budget:
+A run has five stages:
 
-1. *start*: on every shape, what the library takes today, then what else its databases know, so
-   that a short budget never ends worse than it began;
-2. *search*: on the shape that has had the least time so far, the family that deserves the next
-   trials gets them; what comes close to the best is tried on the nearest shapes too;
-3. *cross*: the winner of each shape is tried on all others, the nearest first;
-4. *confirm*: each winner is timed in turn with the best of every other family that comes close,
-   and with what the library took before, which it must beat;
-5. *survey*: a part of the budget goes to products that nobody asked for, by which all others are
-   predicted (`pyclgemm.tuning.survey`).
+1. *start*: on every shape, measure the present choice of the library, then other configurations of
+   the databases. A short budget therefore never ends worse than it began.
+2. *search*: search configurations on the shape that has used the least time so far. Candidates
+   close to the best are tried on the nearest shapes, too.
+3. *cross*: try the winner of each shape on the other shapes, the nearest first.
+4. *confirm*: time each winner in turn with the best of every other family that is close, and with
+   the original choice of the library, which it must beat.
+5. *survey*: use a part of the budget for random products, which improve the predictions for all
+   others (`pyclgemm.tuning.survey`).
 
-All measuring is done by another process (`pyclgemm.tuning.process`), each candidate timed in
-turn with the best so far, after its result has been checked.
+Another process measures (`pyclgemm.tuning.process`). It checks the result of each candidate, and
+times the candidate in turn with the best so far.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 
@@ -41,49 +40,48 @@ from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection import database as databases
-from ..selection.database import Database, DatabaseFile
+from ..selection.database import Database
 from ..selection.features import features_of
 from ..selection.model import known_of
-from ..selection.records import Entry, Record, Source
-from ..selection.saving import Level, extended_file, match_of, sorted_records, user_file
+from ..selection.records import Record
+from ..selection.saving import Level, extended_file, user_file
 from ..selection.select import select
-from .process import FINE, Outcome, Trial, TrialProcess, TuningLog, user_log
+from .process import FINE, LOG, Outcome, TrialProcess, TuningLog, user_log
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 from .survey import Survey, Surveyed
 
-#: Parts of the budget: until when starting points are tried, where each shape has time for a
-#: search of its own and where it has not, and at most and at least kept for the last two stages.
-START_UNTIL = 0.35
-_START_OF_MANY = 0.65
-#: Seconds for a shape from which a search is worth its time: some dozens of trials.
+#: Fraction of the budget for the first stage; the second one if shapes are too many for searches.
+_START_UNTIL, _START_OF_MANY = 0.35, 0.65
+#: Seconds for each shape that make a search worthwhile: some dozens of trials.
 _SEARCH_SECONDS = 6.0
+#: Largest and least fractions of the budget that are kept for the stages cross and confirm.
 _LAST_AT_MOST = 0.40
 LAST_AT_LEAST = 0.15
-#: Configurations of the databases that are tried on a shape.
+#: Largest number of configurations of the databases that are tried on a shape.
 _MOST_KNOWN = 24
-#: A family whose best is this much slower than the best is not compared with it once more.
+#: Largest time, relative to the best, of another family's best that is compared again at the end.
 _CLOSE = 1.10
-#: Candidates that are built side by side, on devices that do not time them on the same cores.
+#: Number of candidates that are built in parallel, except on CPUs.
 _BATCH = 16
-#: A candidate this close to the best of its shape is tried on the nearest others, this many.
+#: A candidate within this factor of the best of its shape is tried on so many nearest shapes.
 _PROMISING = 1.10
 _PROMOTED_TO = 2
-#: Products that a shape's part of the budget must hold, for it to be tuned at all.
+#: A shape is tuned if its share of the budget suffices for so many products.
 _LEAST_PRODUCTS = 20
-#: A batch for which the families of small products take part in a survey.
+#: A batch that makes the families for small products take part in a survey.
 _SMALL_BATCH = GemmShape(16, 16, 16, batch=1000)
-#: How many times faster than the fastest so far a larger product may be.
+#: Largest assumed speed of a larger product, relative to the fastest so far.
 _MOST_GROWTH = 10.0
 
 
 def start_part(budget: float, shapes: int) -> float:
-    """The part of a budget of seconds until whose end starting points are tried."""
-    return START_UNTIL if budget >= _SEARCH_SECONDS * shapes else _START_OF_MANY
+    """The fraction of a budget in seconds that the first stage may use."""
+    return _START_UNTIL if budget >= _SEARCH_SECONDS * shapes else _START_OF_MANY
 
 
 class TuningStages:
-    """Runs the stages: which configuration is tried next, on which shape."""
+    """The stages start to confirm: which configuration is tried next, on which shape."""
 
     def __init__(self, session: TuningSession, database: Database) -> None:
         self._session = session
@@ -92,7 +90,7 @@ class TuningStages:
         self._promoted: deque[tuple[Standing, Config]] = deque()
 
     def run(self) -> None:
-        """Run all stages; each ends when its time is over or when it has nothing left to try."""
+        """Run all stages; each ends when its time is over or nothing is left to try."""
         session = self._session
         resumed = session.resume()
         stages: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -108,7 +106,7 @@ class TuningStages:
                 step()
 
     def _try_known(self, resumed: Mapping[GemmShape, Sequence[Config]]) -> None:
-        """Try what the library takes today on each shape, small ones first, then what it knows."""
+        """Try the present choice on each shape, small ones first, then known configurations."""
         session = self._session
         until = session.start + start_part(session.budget, len(session.standings)) * session.budget
         ascending = sorted(session.standings, key=lambda standing: standing.problem.flops)
@@ -123,18 +121,18 @@ class TuningStages:
         candidates = {one.shape: self._from_database(one.problem) for one in ascending}
         for first in range(0, _MOST_KNOWN, self._at_once):
             for standing in session.active:
-                known = candidates[standing.shape][first : min(first + self._at_once, _MOST_KNOWN)]
+                known = candidates[standing.shape][first : first + self._at_once]
                 self._try_all(standing, known, until)
 
     def _try_all(self, standing: Standing, configs: Iterable[Config], until: float) -> None:
-        """Try those of some configurations that can run."""
+        """Try the configurations that can run and are new to the shape."""
         able = [config for config in configs if self._session.may_run(standing, config)]
-        self._session.prepare([Trial(standing.shape, config) for config in able], until)
+        self._session.prepare(standing, able, until)
         for config in able:
             self._session.trial(standing, config, until)
 
     def _chosen_today(self, problem: GemmProblem) -> Config | None:
-        """What the library takes without the tuner; None if it knows nothing that takes part."""
+        """The present choice of the library; None if its family does not take part."""
         session = self._session
         try:
             choice = select(problem, session.process.traits, self._database)
@@ -143,13 +141,13 @@ class TuningStages:
         return choice.config if choice.path in session.families else None
 
     def _is_too_large(self, standing: Standing) -> bool:
-        """Whether a product takes too long to be tuned, judging by the smaller ones."""
+        """Whether a product takes too long to be tuned, estimated from smaller ones."""
         session = self._session
         fastest = max(session.standings, key=lambda one: one.gflops or 0.0)
         if not fastest.gflops:
             return False
         flops = standing.problem.flops
-        # A larger product may run much faster: by the root of its size, as a guess.
+        # A larger product may run faster; the root of its size is a guess.
         growth = min(_MOST_GROWTH, math.sqrt(max(1.0, flops / fastest.problem.flops)))
         product = flops / (fastest.gflops * 1e9 * growth)
         if product * _LEAST_PRODUCTS <= session.budget / len(session.standings):
@@ -162,23 +160,19 @@ class TuningStages:
         return True
 
     def _from_database(self, problem: GemmProblem) -> list[Config]:
-        """The configurations that the databases have for the device, the fastest expected first.
-
-        Those for other types are among them, adapted to this one: what suits a shape often does so
-        whatever is multiplied.
-        """
+        """Known configurations that suit a product, the least predicted time first."""
         traits = self._session.process.traits
         families = {name for name in self._session.spaces if suits(name, problem, traits)}
         known = [config for config in self._starting_points if config.family in families]
         seconds = known_of(problem, traits, self._database).predict(known, problem)
-        return [known[index] for index in np.argsort(seconds, kind="stable")]
+        return [known[index] for index in np.argsort(seconds, kind="stable")[:_MOST_KNOWN]]
 
     @cached_property
     def _starting_points(self) -> list[Config]:
-        """All configurations that may be tried, those of other types adapted."""
+        """The configurations of the databases; those of other types, adapted, often suit, too."""
         session = self._session
         problem = session.standings[0].problem
-        found: dict[Config, None] = {}
+        configs: dict[Config, None] = {}
         for _, entry in self._database.entries_for(session.process.traits):
             is_other = entry.name != (problem.dtype, problem.precision.name)
             for record in entry.records:
@@ -186,14 +180,14 @@ class TuningStages:
                 if space is None:
                     continue
                 config: Config | None = record.config
-                if is_other:  # whose vectors are of another length
+                if is_other:  # its vectors may have another length
                     config = space.config(space.nearest_point(record.config))
                 if config is not None:
-                    found[config] = None
-        return list(found)
+                    configs[config] = None
+        return list(configs)
 
     def _search(self, kept: Callable[[], float]) -> None:
-        """Search until no more seconds are left than `kept` says."""
+        """Search until only the seconds that `kept` returns are left."""
         session = self._session
         left = {
             one: [family for family in session.families if (one.shape, family) in session.searches]
@@ -216,17 +210,17 @@ class TuningStages:
             proposed = [config for config in asked if config is not None]
             if not proposed:
                 left[standing].remove(family)
-                told = f"{standing.shape}: no configuration of the {family} family fits the device"
+                remark = f"no configuration of the {family} family fits the device"
                 is_new = all(config.family != family for config in standing.scores)
-                if is_new and told not in session.remarks:
-                    session.remarks.append(told)
-            session.prepare([Trial(standing.shape, config) for config in proposed], until)
+                if is_new and f"{standing.shape}: {remark}" not in session.remarks:
+                    session.remarks.append(f"{standing.shape}: {remark}")
+            session.prepare(standing, proposed, until)
             for config in proposed:
                 outcome = session.trial(standing, config, until)
                 self._promote(standing, config, outcome, _PROMISING)
 
     def _promote(self, standing: Standing, config: Config, outcome: Outcome, limit: float) -> None:
-        """Put a candidate up on the nearest shapes, if it is the best or close to it."""
+        """Queue a candidate for the nearest shapes if it is within `limit` of the best."""
         session = self._session
         score, best = standing.scores.get(config), standing.best_score()
         if outcome.status == FINE and score and best and score <= limit * best:
@@ -234,16 +228,16 @@ class TuningStages:
             self._promoted += ((other, config) for other in others)
 
     def _reserve(self) -> float:
-        """Seconds to keep for crossing and confirming, by what trials have cost so far."""
+        """Seconds to keep for crossing and confirming, estimated from the trials so far."""
         session = self._session
         active = session.active
         winners = len({standing.best for standing in active})
-        # A winner that is built already costs about half of a new candidate.
-        wanted = self._confirming() + len(active) * winners * session.trial_seconds / 2
-        return min(max(wanted, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
+        # A winner is built already, so a trial takes about half as long.
+        seconds = self._confirming() + len(active) * winners * session.trial_seconds / 2
+        return min(max(seconds, LAST_AT_LEAST * session.budget), _LAST_AT_MOST * session.budget)
 
     def _confirming(self) -> float:
-        """Seconds to keep for confirming: a comparison or two for each shape."""
+        """Seconds to keep for confirming: one or two comparisons for each shape."""
         session = self._session
         one = statistics.fmean(session.comparisons or [session.trial_seconds])
         return min(1.5 * len(session.active) * one, _LAST_AT_MOST * session.budget / 2)
@@ -261,7 +255,7 @@ class TuningStages:
     def _confirm(self) -> None:
         session = self._session
         for standing in session.active:
-            for family in session.families:  # the best of every other one, where it comes close
+            for family in session.families:
                 ranked = standing.ranked(family)
                 if not ranked or standing.best is None or family == standing.best.family:
                     continue
@@ -286,18 +280,18 @@ class TuningStages:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What a run found, also if it was interrupted."""
+    """The result of a run, complete or interrupted."""
 
     traits: DeviceTraits
-    dtype: str  # by NumPy's name
-    precision: str  # by JAX's name
-    standings: tuple[Standing, ...]  # a shape each, in the order in which they were asked for
-    outcomes: dict[str, int] = field(default_factory=dict)  # trials of this run, by `OUTCOMES`
-    examples: dict[str, str] = field(default_factory=dict)  # the first reason of each failure
+    dtype: str  # NumPy's name
+    precision: str  # JAX's name
+    standings: tuple[Standing, ...]  # one for each shape, in the order of the argument
+    outcomes: dict[str, int] = field(default_factory=dict)  # number of trials by status
+    examples: dict[str, str] = field(default_factory=dict)  # the first reason of each status
     remarks: tuple[str, ...] = ()  # what was left out, and why
-    seconds: float = 0.0  # that the run took
+    seconds: float = 0.0  # duration
     interrupted: bool = False  # by Ctrl-C or, in a command, by another signal
-    survey: Surveyed = field(default_factory=Surveyed)  # empty where there was none
+    survey: Surveyed = field(default_factory=Surveyed)  # empty without a survey
 
 
 def tune(
@@ -316,25 +310,24 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     open_process: Callable[..., TrialProcess] = TrialProcess,
 ) -> TuningResult:
-    """Search configurations for some shapes on a device.
+    """Search the fastest configurations for some shapes on a device.
 
-    Shapes are products with a row-major result, or batches of them; m, n, k alone stand for one of
-    contiguous operands that are not transposed. The device is as for
-    `pyclgemm.device.discovery.choose_device`, `dtype` a NumPy name, `precision` JAX's name of the
-    arithmetic. The budget is in seconds, compiling and all else included; `survey` is the part of
-    it that goes to products that nobody asked for, by which others are predicted; for others'
-    devices if the result `contributes` to what they know. By default all families take part that
-    the library may choose, `database` is what `pyclgemm.gemm` uses, and the log lies in the user's
-    cache folder. `progress` is told after each trial; `open_process` is replaced in tests.
+    A shape is a product with a row-major result, or a batch; (m, n, k) means contiguous operands
+    that are not transposed. The device is as for `pyclgemm.device.discovery.choose_device`, `dtype`
+    a NumPy name, `precision` JAX's name of the arithmetic. The budget is in seconds and includes
+    compiling; `survey` is the fraction of it for random products, which improve predictions. If
+    the result `contributes` to a file for an architecture, the survey assumes estimated ceilings.
+    By default all families take part that the library may choose, `database` is that of
+    `pyclgemm.gemm`, and the log lies in the user's cache folder. `progress` is called after each
+    trial. Tests replace `open_process`.
 
-    Nothing is saved but the log of trials, from which a second run resumes;
-    `save_result` writes the database. Ctrl-C ends the search, and what was
-    found is returned.
+    Only the log of trials is saved, from which a second run resumes; `save_result` writes a
+    database. Ctrl-C ends the search and returns what was found so far.
 
-    `ArgumentError` says that there is no shape or a malformed one, that the budget is not positive,
-    or that a family is unknown; another `PyclgemmError` that the device cannot be opened or cannot
-    compute in this precision, that Optuna is not installed, or that the log cannot be written. If
-    that happens only later, the run goes on without it.
+    `ArgumentError` if there are no shapes or a malformed one, if the budget is not positive, or if
+    a family is unknown; another `PyclgemmError` if the device cannot be opened or lacks the
+    precision, if Optuna is missing, or if the log cannot be written at the start. A log that
+    fails later does not end the run.
 
     Examples
     --------
@@ -360,7 +353,7 @@ def tune(
             for shape in dict.fromkeys(map(GemmShape.of, shapes))
         ]
         log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
-        log.check_writable()
+        check_writable(log.path, LOG)
         problems = [one.problem for one in standings]
         if survey:
             problems.append(_SMALL_BATCH.problem(dtype, precision))
@@ -382,53 +375,43 @@ def tune(
         return TuningResult(
             process.traits, dtype, algorithm.name, tuple(standings), dict(session.outcomes),
             session.examples, tuple(session.remarks), time.monotonic() - start, interrupted,
-            surveyor.found if surveyor else Surveyed(),
+            surveyor.result if surveyor else Surveyed(),
         )  # fmt: skip
 
 
-# From what was found to records of a database
-
-
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each product or batch on which something was measured, then those that missed.
-
-    Of shapes that are one product, such as 9x1x8 and 1x9x8:NT, the faster counts.
-    """
+    """A record for each measured product or batch, then those of slow configurations."""
     measured = [
         (features_of(one.problem), one.record(one.best))
         for one in (*result.standings, *result.survey.standings)
         if one.best is not None
     ]
+    # Shapes may be the same product, such as 9x1x8 and 1x9x8:NT: the last, fastest one counts.
     fastest = dict(sorted(measured, key=lambda pair: pair[1].gflops or 0.0))
     return [*fastest.values(), *result.survey.missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:
-    """Refuse a database that `save_result` could not write, before anything is measured.
-
-    `DatabaseError` says that it cannot be used, `FileError` that it cannot be written.
-    """
+    """Raise `DatabaseError` or `FileError` if `save_result` could not extend its file."""
     if contribute is not None and contribute.exists():
         databases.read_file(contribute)
-    # The name of the user's own file depends on the device, which nothing has opened yet.
+    # The name of the user's file depends on the device, which is not open yet.
     path = contribute or databases.user_database_folder() / "any.json"
     check_writable(path, databases.DATABASE)
 
 
 def unsaved_text(result: TuningResult) -> str:
-    """A database of what was found, for the user to save by hand where `save_result` failed."""
-    source = Source("measured", f"tuned on {result.traits.name}, {date.today()}")
-    entry = Entry(result.dtype, result.precision, sorted_records(tuned_records(result)))
-    match = match_of(result.traits, "device")
-    return json.dumps(DatabaseFile.make(Path("unsaved.json"), match, source, [entry]).document)
+    """The text of a database, for the user to save by hand where `save_result` failed."""
+    name = result.dtype, result.precision
+    return json.dumps(extended_file(None, result.traits, name, tuned_records(result)).document)
 
 
 def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
-    """Write the user's database, or a file to `contribute`, for the architecture; gives its path.
+    """Write the user's database, or a file for the architecture to `contribute`; returns its path.
 
-    What is contributed has no ceilings, which are those of one device; so the model of the survey
-    must be about none (`contributes` of `tune`). `ArgumentError` says that nothing was measured;
-    `DatabaseError` that the file that is there cannot be used, or that a record is not valid.
+    A contribution has no ceilings, which differ between devices: its survey must assume estimates
+    (`contributes` of `tune`). `ArgumentError` if nothing was measured; `DatabaseError` if the
+    existing file or a record is invalid.
     """
     records = tuned_records(result)
     if not records:

@@ -1,9 +1,9 @@
 """Measure configurations on one device: build, run, check against float64, then time in turn.
 
-``python -m pyclgemm.tuning.worker``, started by `TrialProcess`, is the measuring process. It
-reads one JSON object a line from its standard input, first what to measure, then trials, and
-answers each with a line. Only this process touches the device, so a kernel that hangs or faults
-costs the tuner one process. It ends soon after its input does, even while a kernel hangs.
+``python -m pyclgemm.tuning.worker``, started by `TrialProcess`, is the measuring process. It reads
+one JSON object per line from its standard input: first the device and the type, then trials. It
+answers each with one line. Only this process uses the device, so a kernel that hangs or faults
+costs the tuner one process. The process ends soon after its input, even while a kernel hangs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..analysis.operands import Operands, OperandStore, WrongError, plan_contender
-from ..api.plan import GemmPlan
+from ..analysis.operands import OperandStore, WrongError, plan_contender
 from ..api.prepare import check_supported
 from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
@@ -39,12 +38,12 @@ from ..runtime.build import CompilePool
 from ..selection.overrides import kernel_sources
 from .process import FINE, Outcome, Trial, trial_from_json
 
-#: By rounds: a candidate that is slower than its rival by this factor after them is dropped.
+#: By number of rounds: the factor over the rival's time that ends the trial of a candidate.
 _SLOWER = {1: 1.3, 3: 1.06}
 
 
 class DeviceLostError(Exception):
-    """The device no longer runs even what ran before: the process must start afresh."""
+    """The device runs nothing any more: the process must start again."""
 
 
 class TrialBench:
@@ -54,7 +53,7 @@ class TrialBench:
         self, context: cl.Context, traits: DeviceTraits, dtype: str, precision: Precision
     ) -> None:
         self._context = context  # not every runtime keeps a queue's context alive
-        # Not a profiling queue: that costs microseconds a kernel.
+        # Profiling would cost microseconds per kernel.
         self._queue = cl.CommandQueue(context)
         self._traits = traits
         self._dtype = dtype
@@ -64,10 +63,7 @@ class TrialBench:
         self._compilers = CompilePool(self._queue.device)
 
     def run(self, trial: Trial) -> Outcome:
-        """Build, check and time; every failure becomes an outcome with its reason.
-
-        A failure after which the device is unusable raises `DeviceLostError`.
-        """
+        """Build, check and time; a failure is an outcome, or `DeviceLostError` if it is fatal."""
         if broken := violations(trial.config, self._dtype, self._traits):
             return Outcome("refused", reason="; ".join(broken))
         try:
@@ -87,27 +83,23 @@ class TrialBench:
         if trial.rival is not None:
             try:
                 contenders["rival"] = operands.checked(trial.rival, self._precision)
-            except (PyclgemmError, WrongError, cl.Error):  # not the candidate's fault
+            except (PyclgemmError, WrongError, cl.Error):  # then the candidate is timed alone
                 self._require_device()
-        return self._time(operands, contenders)
-
-    def prepare(self, trials: Sequence[Trial]) -> None:
-        """Begin to compile the candidates of some trials side by side; `run` waits for its own."""
-        self._compilers.start(source for trial in trials for source in self._sources(trial))
-
-    def _time(self, operands: Operands, contenders: Mapping[str, GemmPlan]) -> Outcome:
-        """Time a candidate in turn with its rival: few rounds where it is far slower."""
         if self._blocker is None:
             self._blocker = blocker_of(self._queue)
         bench = Bench(pace_for("tuner", self._traits.type))
-        for name, ready in contenders.items():
-            bench.add(plan_contender(name, operands, ready, self._blocker))
+        for name, plan in contenders.items():
+            bench.add(plan_contender(name, operands, plan, self._blocker))
         timings = bench.run(enough=clearly_slower)
         rival = timings.get("rival")
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
+    def prepare(self, trials: Sequence[Trial]) -> None:
+        """Start to build the candidates of some trials in parallel; `run` waits for its own."""
+        self._compilers.start(source for trial in trials for source in self._sources(trial))
+
     def _sources(self, trial: Trial) -> list[KernelSource]:
-        """The kernels of a candidate; none if it cannot be scheduled, as building it will tell."""
+        """The kernels of a candidate; none if it cannot be scheduled: building it raises that."""
         try:
             product = trial.shape.product(self._dtype, self._precision.name)
             return kernel_sources(product, trial.config, self._traits)
@@ -115,7 +107,7 @@ class TrialBench:
             return []
 
     def _require_device(self) -> None:
-        """Raise unless the device still works: one fault can spoil a whole context."""
+        """Raise `DeviceLostError` unless the device works: one fault can spoil a whole context."""
         try:
             probe = cl_array.zeros(self._queue, 64, np.float32) + np.float32(1)
             if probe.get().sum() == 64:
@@ -126,7 +118,7 @@ class TrialBench:
 
 
 def clearly_slower(timings: Mapping[str, Timing]) -> bool:
-    """Whether a candidate is so much slower than its rival that more rounds would not help."""
+    """Whether a candidate is so much slower than its rival that more rounds are useless."""
     rival = timings.get("rival")
     if rival is None:
         return False
@@ -135,56 +127,53 @@ def clearly_slower(timings: Mapping[str, Timing]) -> bool:
 
 
 def _line(error: object) -> str:
-    """The first line that says something, not too long."""
+    """The first line about an error, or else the first line; at most 200 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
-    return telling[:200]
+    first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    return first[:200]
 
 
-#: Seconds that the current trial gets to end, once the process that asked for it is gone.
+#: Seconds for the current trial to end after the end of the input.
 _GRACE = 2.0
 
 
 def open_bench(request: dict[str, Any]) -> tuple[TrialBench, dict[str, Any]]:
-    """Open the device that a first request names; also returns the facts about it."""
-    found = choose_device(request["device"])
-    traits = found.traits
-    assert traits is not None  # choose_device gives working devices only
+    """Open the device of the first request; also returns its traits as JSON."""
+    chosen = choose_device(request["device"])
+    traits = chosen.traits
+    assert traits is not None  # choose_device returns working devices only
     precision = resolve_precision(request["precision"], request["dtype"])
     check_supported(request["dtype"], precision, traits)
-    context = cl.Context([found.device])
+    context = cl.Context([chosen.device])
     return TrialBench(context, traits, request["dtype"], precision), asdict(traits)
 
 
-class Requests:
-    """The lines of standard input, read ahead, so that its end is noticed at any time."""
+def read_requests() -> Iterator[str]:
+    """The lines of standard input; a thread reads them, to notice the end at any time."""
+    lines: queue.Queue[str] = queue.Queue()
 
-    def __init__(self) -> None:
-        self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines.get, "")
-
-    def _read(self) -> None:
-        # An own file: the interpreter's would be locked by this thread as the process ends.
+    def read() -> None:
+        # A second file: this thread would hold the lock of sys.stdin as the process ends.
         with open(os.dup(0), encoding="utf-8") as file:
             for line in file:
-                self._lines.put(line)
-        self._lines.put("")
+                lines.put(line)
+        lines.put("")
         time.sleep(_GRACE)
         os._exit(1)
 
+    threading.Thread(target=read, daemon=True).start()
+    return iter(lines.get, "")
+
 
 def serve(answer: Callable[[dict[str, Any]], None]) -> None:
-    """Answer requests until there are no more, or until the device is lost."""
-    lines = iter(Requests())
+    """Answer requests until the input ends or the device is lost."""
+    lines = read_requests()
     first = next(lines, None)
     if first is None:
         return
     try:
         bench, traits = open_bench(json.loads(first))
-        _leave_the_end_to_the_parent()  # its runtime may have set handlers (LLVM does)
+        _ignore_signals()  # again: the device's runtime may have set handlers (LLVM does)
     except PyclgemmError as error:
         answer({"error": type(error).__name__, "message": str(error)})
         return
@@ -204,25 +193,25 @@ def serve(answer: Callable[[dict[str, Any]], None]) -> None:
         answer(asdict(outcome))
 
 
-def _leave_the_end_to_the_parent() -> None:
-    """Let no signal end this process that reaches all processes of a terminal or a service."""
+def _ignore_signals() -> None:
+    """Ignore the signals that a terminal or a service sends to all processes of a command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
-            # Not ignored: that would pass to compiling processes, which their pool ends by SIGTERM.
+            # Not SIG_IGN, which compiling processes inherit: their pool ends them by SIGTERM.
             signal.signal(getattr(signal, name), lambda number, frame: None)
 
 
 def main() -> None:
     """Serve standard input and output."""
-    _leave_the_end_to_the_parent()
-    # Compilers print to standard output: answers get a descriptor of their own.
+    _ignore_signals()
+    # Compilers print to standard output, so answers use a separate descriptor.
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
-    # The parent is gone, and may have been killed, where there is nobody to read an answer.
+    # The pipe is broken if the parent was killed.
     with contextlib.suppress(BrokenPipeError):
         serve(lambda document: print(json.dumps(document), file=answers, flush=True))
-    # Contexts are torn down in no order that all drivers survive.
+    # Without cleaning up: some drivers crash while contexts are destroyed.
     os._exit(0)
 
 
