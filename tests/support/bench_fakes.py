@@ -1,4 +1,4 @@
-"""A clock, contenders and a device for the bench, all made up: time passes only by their work."""
+"""Fakes of a clock, contenders and a device for the bench: time passes only by their work."""
 
 from pyclgemm.measure.filled_queue import Clock, Contender
 
@@ -23,11 +23,11 @@ class FakeTime:
 
 
 class FakeContender(Contender):
-    """Takes so many seconds a call, and a fixed time to wait; notes who ran, and how often."""
+    """A call takes `seconds`, and waiting a fixed time; `then` is called after each burst."""
 
-    def __init__(self, name, time, seconds, step=1, order=None):
+    def __init__(self, name, time, seconds, step=1, order=None, then=lambda contender: None):
         self.name, self.step, self.time, self.each = name, step, time, seconds
-        self.wait = 1e-5
+        self.wait, self.then = 1e-5, then
         self.bursts = []
         self.order = [] if order is None else order
 
@@ -35,6 +35,11 @@ class FakeContender(Contender):
         assert calls % self.step == 0
         self.bursts.append(calls)
         self.order.append(self.name)
+        self.work(calls)
+        if calls:
+            self.then(self)
+
+    def work(self, calls):
         self.time.seconds += calls * self.each
 
     def finish(self):
@@ -42,9 +47,9 @@ class FakeContender(Contender):
 
 
 class FakeDevice:
-    """A device that works through its queue while the host goes on, and its blocker.
+    """A device that works through its queue while the host goes on; it is its own blocker.
 
-    `late` has the seconds by which each blocker takes longer than asked for, in turn.
+    `late` has the seconds by which successive blockers take longer than asked for.
     """
 
     def __init__(self, late=(0.0,)):
@@ -65,15 +70,14 @@ class FakeDevice:
 
 
 class QueuedContender(FakeContender):
-    """Each call costs the host so much, and the device so much."""
+    """A call takes the device `seconds`, and the host `host`."""
 
-    def __init__(self, device, seconds=2e-06, host=9e-06):
-        super().__init__("x", device.time, host)
+    def __init__(self, device, seconds=2e-06, host=9e-06, **options):
+        super().__init__("x", device.time, host, **options)
         self.blocker, self.launches = device, 1
         self.device, self.device_seconds = device, seconds
 
-    def enqueue(self, calls):
-        self.bursts.append(calls)
+    def work(self, calls):
         for _ in range(calls):
             self.time.seconds += self.each
             self.device.add(self.device_seconds)
