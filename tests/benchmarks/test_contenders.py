@@ -19,7 +19,7 @@ from benchmarks.session.session import Session
 from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Pace
 from pyclgemm.measure.filled_queue import QueueBlocker
-from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.bench_fakes import FakeDevice, QueuedContender
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.reference import assert_close, expected_gemm
@@ -286,10 +286,15 @@ def test_an_absent_clblast_is_a_clear_message_and_leaves_its_column_out(queue, m
 # ------------------------------------------------------------------ sessions
 
 
-class Checked(contenders.CheckedContender):
-    """Gives the product of the first set, as NumPy computes it."""
+class CheckedFake(contenders.CheckedContender, QueuedContender):
+    """A contender whose calls take the device 10 us, and whose result is NumPy's product."""
 
     precision = FLOAT32.precision
+
+    def __init__(self, operands, name=CLBLAST, device=None, **options):
+        super().__init__(device or operands.blocker or FakeDevice(), 1e-5, 1e-6, **options)
+        self.name, self.blocker = name, operands.blocker
+        self.value = operands.host[0] @ operands.host[1]
 
     def poison(self):
         pass
@@ -298,126 +303,100 @@ class Checked(contenders.CheckedContender):
         return self.value
 
 
-class CheckedFake(Checked, FakeContender):
-    """Takes a millisecond a call; `at_call` is called before each, with its number."""
-
-    def __init__(self, operands, time=None, name=CLBLAST, at_call=lambda number: None):
-        super().__init__(name, time or FakeTime(), 1e-3)
-        self.value, self.at_call = operands.host[0] @ operands.host[1], at_call
-
-    def enqueue(self, calls):
-        self.at_call(len(self.bursts))
-        super().enqueue(calls)
-
-
 @pytest.fixture
-def said():
-    """What a session says."""
+def messages():
+    """The messages of a session."""
     return []
 
 
 @pytest.fixture
-def make_session(queue, said):
+def make_session(queue, messages):
     def make(factories):
         pace = Pace(burst=1e-4, rest=4.0, rounds=1)
-        return Session(queue, factories, pace, said.append, longest_product=float("inf"))
+        return Session(queue, factories, pace, messages.append, longest_product=float("inf"))
 
     return make
 
 
 def measure(session, *cases):
-    """Run a session; the parts of the work that it reports."""
-    parts = []
-    session.run(cases, FLOAT32, parts.append)
-    return parts
+    """Run a session; return the progress that it reports."""
+    progress = []
+    session.run(cases, FLOAT32, progress.append)
+    return progress
 
 
-def test_a_session_reports_and_leaves_out_what_fails(make_session, said):
+def test_a_session_leaves_out_contenders_that_are_wrong_or_absent(make_session, messages):
     def wrong(operands):
-        contender = CheckedFake(operands, name=PLAN)
+        contender = CheckedFake(operands, PLAN)
         contender.value = np.zeros_like(contender.value)
         return contender
 
     absent = Mock(side_effect=RuntimeError("not on this device"))
     session = make_session({PLAN: wrong, CLBLAST: absent, NUMPY: NumpyContender})
-    parts = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
+    progress = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
     assert [record.contender for record in session.records] == [NUMPY, NUMPY]
-    assert sum("not on this device" in line for line in said) == 1
-    assert sum("WRONG" in line for line in said) == len(session.failures) == 2
-    assert sum(parts) == pytest.approx(2.0)
+    assert sum("not on this device" in message for message in messages) == 1
+    assert sum("WRONG" in message for message in messages) == len(session.failures) == 2
+    assert sum(progress) == pytest.approx(2.0)
 
 
-def test_a_session_goes_on_after_an_error_of_ours(make_session):
+def test_a_session_continues_after_an_error(make_session):
     session = make_session({PLAN: Mock(side_effect=ValueError("ours"))})
     measure(session, Case(4, 4, 4))
     assert "ours" in session.failures[0]
 
-    def lost(number):
-        if number:
+    def lose(contender):
+        if len(contender.bursts) > 1:
             raise RuntimeError("lost the device")
 
-    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, at_call=lost)})
+    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, then=lose)})
     measure(session, Case(4, 4, 4), Case(5, 5, 5))
     assert ["lost the device" in failure for failure in session.failures] == [True, True]
 
 
-def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(make_session, said):
+def test_a_session_skips_products_that_are_slow_or_exceed_the_device(make_session, messages):
     session = make_session({NUMPY: NumpyContender})
     measure(session, Case(8, 8, 8))
     session.longest_product = 1e-9
     measure(session, Case(16, 16, 16), Case(1 << 20, 1 << 20, 1))
     assert len(session.records) == 1
-    assert "16x16x16" in said[0] and "--max-seconds" in said[0]
-    assert "1048576x1048576x1 is skipped" in said[-1]
+    assert "16x16x16" in messages[0] and "--max-seconds" in messages[0]
+    assert "1048576x1048576x1 is skipped" in messages[-1]
 
 
 def test_dense_contenders_take_part_in_dense_cases_only(make_session):
-    session = make_session(
-        {name: Mock(side_effect=KeyError(name)) for name in (PLAN, contenders.LAYER)}
-    )
-    measure(session, Case(4, 4, 4))
-    assert len(session.failures) == 1 and PLAN in session.failures[0]
-    measure(session, Case(4, 4, 4, dense=True))
-    assert len(session.failures) == 3 and contenders.LAYER in session.failures[2]
+    names = (PLAN, contenders.LAYER)
+    session = make_session({name: Mock(side_effect=KeyError(name)) for name in names})
+    measure(session, Case(4, 4, 4), Case(4, 4, 4, dense=True))
+    wanted = (PLAN, PLAN, contenders.LAYER)
+    assert all(map(str.__contains__, session.failures, wanted)) and len(session.failures) == 3
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_session_says_where_a_library_waits(make_session, said, waits):
-    device = FakeDevice()
-
-    class Library(Checked, QueuedContender):
-        """Enqueues, or waits for each call."""
-
-        def __init__(self, operands):
-            super().__init__(device, seconds=1e-5, host=1e-6)
-            self.name, self.value = CLBLAST, operands.host[0] @ operands.host[1]
-
-        def enqueue(self, calls):
-            super().enqueue(calls)
-            if waits and calls:
-                self.finish()
-
-    session = make_session({CLBLAST: Library})
-    session.blocker, session.clock = device, device.time.clock()
+def test_a_session_tells_that_a_library_waits_for_each_call(make_session, messages, waits):
+    options = {"then": CheckedFake.finish} if waits else {}
+    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, **options)})
+    session.blocker = FakeDevice()
+    session.clock = session.blocker.time.clock()
     measure(session, Case(4, 4, 4))
     (record,) = session.records
     assert record.timing.clock_name == ("host" if waits else "queue filled")
-    assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits
+    assert ["behind a blocker in 4x4x4" in message for message in messages] == [True] * waits
 
 
-def test_an_interrupt_keeps_what_was_measured(make_session):
-    time = FakeTime()
-
-    def interrupt(number):
-        if number == 6:
+def test_an_interrupted_session_keeps_its_records(make_session):
+    def interrupt(contender):
+        if len(contender.bursts) == 7:
             raise KeyboardInterrupt
 
-    factories = {
-        PLAN: lambda operands: CheckedFake(operands, time, PLAN, interrupt),
-        CLBLAST: lambda operands: CheckedFake(operands, time),
-    }
-    session = make_session(factories)
-    session.pace, session.clock = replace(session.pace, rounds=9), time.clock()
+    device = FakeDevice()
+    session = make_session(
+        {
+            PLAN: lambda operands: CheckedFake(operands, PLAN, device, then=interrupt),
+            CLBLAST: lambda operands: CheckedFake(operands, device=device),
+        }
+    )
+    session.pace, session.clock = replace(session.pace, rounds=9), device.time.clock()
     with pytest.raises(KeyboardInterrupt):
         measure(session, Case(4, 4, 4))
     assert {record.contender for record in session.records} == {PLAN, CLBLAST}
