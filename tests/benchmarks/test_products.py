@@ -15,7 +15,7 @@ from benchmarks.products.operands import make_operands
 from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases, unseen_cases
 from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.errors import PyclgemmError
-from tests.support.benchmark_fakes import FLOAT32, KINDS, call_once, make_float32
+from tests.support.benchmark_fakes import KINDS, call_once, make_float32
 
 
 def test_every_suite_names_itself_and_all_is_their_union():
@@ -131,25 +131,6 @@ def test_each_arithmetic_is_held_to_its_own_bound(queue, rng, kind):
         assert made.error(right, how.precision).ratio == 0
     else:
         assert wrong.largest == pytest.approx(0.5, rel=0.02)
-
-
-def test_one_rounding_to_tf32_is_allowed_where_it_was_asked_for(queue):
-    made = make_float32(queue, Case(8, 9, 16))
-    [whole] = made.parts
-    off = (whole.value + 2e-4 * whole.magnitude).astype(np.float32)
-    assert made.error(off, FLOAT32.precision).ratio > 1
-    assert made.error(off, arithmetic_of("float32", "TF32_TF32_F32").precision).ratio < 1
-
-
-def test_of_large_products_parts_are_compared_and_what_is_not_written_is_wrong(queue, monkeypatch):
-    monkeypatch.setattr(operands, "_MOST_WORK", 16 * 70 * 5)
-    made = make_float32(queue, Case(64, 70, 5))
-    rows = made.parts[0].axes[0]
-    assert len(rows) <= 18 and {0, 63} <= set(rows)
-    result = made.host[0] @ made.host[1]
-    assert made.error(result, FLOAT32.precision).ratio < 1
-    result[np.setdiff1d(np.arange(64), rows)[0], 3] = np.nan
-    assert made.error(result, FLOAT32.precision).ratio == np.inf
 
 
 def test_a_batch_is_multiplied_by_those_that_take_one(queue, monkeypatch):
