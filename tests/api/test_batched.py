@@ -3,7 +3,7 @@
 import re
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from unittest.mock import patch
 
 import numpy as np
@@ -17,8 +17,16 @@ import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
-from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
-from tests.support.checks import STEPS, check_batch, skip_if_refused
+from tests.support.buffers import (
+    ALIGNED,
+    COLUMN,
+    COLUMN_ALIGNED,
+    ROW,
+    ROW_ALIGNED,
+    STRIDED,
+    Layout,
+)
+from tests.support.checks import STEPS, cases, check_batch, skip_if_refused
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal
@@ -28,65 +36,52 @@ from tests.support.reference import DTYPES, random_array
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
 
+EMPTY = ((0, 4, 3), (4, 0, 3))
 #: Options of `check_batch`.
 BATCHES = [
-    *({"config": one, "beta": 0.5, "c": STRIDED, "bias": True} for one in BATCH_CONFIGS.values()),
-    *(
-        {"config": one, "a": COLUMN, "beta": -1.5, "c": ROW,
-         "steps": "backwards shared interleaved matrix"}
-        for one in BATCH_CONFIGS.values()
+    *cases(
+        [{"beta": 0.5, "c": STRIDED, "bias": True},
+         {"a": COLUMN, "beta": -1.5, "c": ROW, "steps": "backwards shared interleaved matrix"}],
+        config=BATCH_CONFIGS.values(),
     ),
-    *(
-        {"config": one, "sizes": sizes}
-        for one, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
-    ),
-    *({"sizes": sizes, "beta": 0.5, "c": ROW} for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))),
+    *cases(sizes=EMPTY, config=BATCH_CONFIGS.values()),
+    *cases(sizes=(*EMPTY, (4, 5, 0)), beta=[0.5], c=[ROW]),
     {"sizes": (4, 5, 0), "config": INDIRECT},
     # The CPU family computes a narrow result as the transposed product.
-    *(
-        {"sizes": (130, 3, 70), "config": BATCH_CONFIGS[name], "trans_a": trans_a, "beta": 0.5,
-         "c": STRIDED, "bias": True, "activation": "silu",
-         "steps": "backwards shared interleaved apart"}
-        for name, trans_a in product(("cpu", "cpu, B in place"), (False, True))
+    *cases(
+        [{"sizes": (130, 3, 70), "beta": 0.5, "c": STRIDED, "bias": True, "activation": "silu"}],
+        config=[BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]], trans_a=(False, True),
+        steps=["backwards shared interleaved"],
     ),
-    *(
-        {"sizes": (9, 12, 10), "steps": f"{steps} apart apart"}
-        for steps in (
-            *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
-            "backwards interleaved", "shared shared",
-        )
+    *cases(sizes=[(9, 12, 10)], steps=(*STEPS, "backwards interleaved", "shared shared")),
+    *cases(sizes=[(9, 12, 10)], steps=[f"apart {step}" for step in STEPS[1:]]),
+    *cases(
+        [{"sizes": (9, 16, 11), "in_place": True, "beta": 0.5, "bias": True}],
+        out=(COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)),
     ),
-    *(
-        {"sizes": (9, 16, 11), "out": out, "in_place": True, "beta": 0.5, "bias": True}
-        for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
-    ),
-    *({"sizes": (7, 5, 600), "dtype": dtype} for dtype in DTYPES),
+    *cases(sizes=[(7, 5, 600)], dtype=DTYPES),
     # Partial sums of float16 are kept in a workspace between blocks of k.
     {"sizes": (37, 41, 600), "dtype": "float16", "config": BATCH_CONFIGS["cpu"]},
     {"alpha": 0, "beta": 2.0, "c": ROW},  # A and B are not read
-    *({"count": 64, "sizes": (8, 8, 8), "dtype": dtype} for dtype in ("float32", "complex64")),
-    *(
-        {"dtype": "complex64", "trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
-         "steps": "apart apart apart one"}
-        for trans_a, trans_b in product("NTC", "NT")
+    *cases(count=[64], sizes=[(8, 8, 8)], dtype=("float32", "complex64")),
+    *cases(
+        [{"dtype": "complex64", "beta": 2j, "c": COLUMN, "steps": "apart apart apart one"}],
+        trans_a="NTC", trans_b="NT",
     ),
     # The number of products is no multiple of those of a work-group; with and without vectors.
-    *(
-        {"count": 21, "sizes": (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "config": SMALL,
-         "a": a, "b": b, "out": ROW_ALIGNED}
-        for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
+    *cases(
+        [{"count": 21, "config": SMALL, "out": ROW_ALIGNED}], sizes=[(8, 8, 8), (7, 10, 6)],
+        a=(*ALIGNED, STRIDED), b=(*ALIGNED, STRIDED),
     ),
-    *(
-        {"count": 5, "sizes": sizes, "config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN,
-         "bias": True, "activation": "relu"}
-        for config, sizes in product(
-            (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
-        )
+    *cases(
+        [{"count": 5, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True, "activation": "relu"}],
+        config=(SMALL, SMALL_CPU),
+        sizes=[(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)],
     ),
-    *(
-        {"count": 9, "sizes": (6, 12, 8), "dtype": dtype, "precision": precision, "config": SMALL,
-         "a": ROW_ALIGNED, "in_place": True, "beta": 0.5, "trans_b": "C"}
-        for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
+    *cases(
+        [{"count": 9, "sizes": (6, 12, 8), "config": SMALL, "in_place": True, "beta": 0.5}],
+        [*cases(dtype=DTYPES), {"dtype": "float16", "precision": "F16_F16_F16"}],
+        a=[ROW_ALIGNED], trans_b="C",
     ),
 ]  # fmt: skip
 

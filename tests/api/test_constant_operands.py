@@ -33,8 +33,8 @@ READERS = {
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize(("layout", "config"), READERS.values(), ids=READERS)
 def test_every_family_reads_its_packed_form(queue, layout, config, trans_b):
-    options = {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "relu"}
-    options |= {"config": config, "pack": layout, "trans_b": trans_b}
+    options = {"config": config, "pack": layout, "trans_b": trans_b, "c": ROW, "bias": True}
+    options |= {"alpha": 0.5, "beta": -2.0, "activation": "relu"}
     for sizes in [(1, 1, 1), (32, 32, 32), (33, 31, 70), (20, 100, 33), (65, 3, 64)]:
         check_gemm(queue, sizes, **options)
 
