@@ -1,4 +1,4 @@
-"""The command line, by click's runner: what it prints, and how it fails."""
+"""The command line, run by click's runner: its output and its errors."""
 
 from __future__ import annotations
 
@@ -21,43 +21,26 @@ def no_device(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", lambda: found)
 
 
-def test_help_has_an_example_and_a_version_needs_no_installation():
+def test_help_has_examples_and_there_is_a_version():
     for command in ("devices", "demo", "source", "explain", "tune", "profile", "ab"):
         assert f"python -m pyclgemm {command}" in output_of(command, "--help").split("Example")[1]
     assert "version" in output_of("--version")
 
 
-def test_devices_are_listed_and_chosen_by_number(device):
+def test_devices_are_listed_and_selected_by_number(device):
     traits = traits_of(device)
     output = "".join(output_of("devices").split())
     assert "".join(traits.driver.split())[:20] in output and traits.architecture in output
     assert traits.name in output_of("explain", "64x64x64", "--device", rank_of(device))
 
 
-def test_devices_says_why_one_is_skipped(no_device):
+def test_a_skipped_device_has_a_reason(no_device):
     output = output_of("devices", code=1)
     for part in ("Broken Device", "skipped: no kernel builds", 'pip install "pyclgemm[cpu]"'):
         assert part in output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("96x80x72 sm_90 indirect", ["void pack_a(", "void xgemm("]),
-        ("96x80x72 gfx1012 direct", ["void xgemm_direct("]),
-        ("96x80x72 x86-64-v4 cpu", ["void gemm_cpu("]),
-        ("96x80x72 x86-64-v2 auto", ["void gemm_cpu("]),
-        ("128x128x128*256 sm_90 auto", ["in_batch"]),
-        ("128x128x128*256 sm_90 direct", ["in_batch"]),
-    ],
-)
-def test_source_needs_no_device(no_device, arguments, words):
-    shape, architecture, path = arguments.split()
-    output = output_of("source", shape, "--architecture", architecture, "--path", path)
-    assert all(word in output for word in words) and "\x1b" not in output
-
-
-def test_source_has_what_was_asked_for():
+def test_source_has_the_options_asked_for():
     arguments = ("source", "64x64x64", "--architecture", "sm_90")
     options = ("--bias", "--activation", "relu", "--with-c", "--trans-a", "--trans-b")
     plain, fused = output_of(*arguments), output_of(*arguments, *options)
@@ -67,24 +50,29 @@ def test_source_has_what_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("command", "words"),
     [
-        ("64x64x64 --architecture x86-64-v4 --config mr=3 --config NR=32",
+        ("source 96x80x72 --architecture sm_90 --path indirect", ["void pack_a(", "void xgemm("]),
+        ("source 96x80x72 --architecture gfx1012 --path direct", ["void xgemm_direct("]),
+        ("source 96x80x72 --architecture x86-64-v4 --path cpu", ["void gemm_cpu("]),
+        ("source 96x80x72 --architecture x86-64-v2 --path auto", ["void gemm_cpu("]),
+        ("source 128x128x128*256 --architecture sm_90 --path auto", ["in_batch"]),
+        ("source 128x128x128*256 --architecture sm_90 --path direct", ["in_batch"]),
+        ("explain 64x64x64 --architecture x86-64-v4 --config mr=3 --config NR=32",
          ["MR=3 NR=32", "the caller"]),
-        ("8191x8190x8189 --architecture sm_90 --path indirect",
+        ("explain 8191x8190x8189 --architecture sm_90 --path indirect",
          ["MWG=", "the caller", "pack_a, pack_b, xgemm"]),
-        ("8191x8190x8189 --architecture sm_90",
+        ("explain 8191x8190x8189 --architecture sm_90",
          ["from     nvidia/sm_90 (", "us are predicted, the least of"]),
-        ("4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
-        ("8x8x8*10000 --architecture sm_90",
+        ("explain 4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
+        ("explain 8x8x8*10000 --architecture sm_90",
          ["8 x 8 x 8, 10000 products, float32", "path     small", "measured on this very product"]),
-        ("128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
+        ("explain 128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
     ],
 )  # fmt: skip
-def test_explain_says_path_configuration_and_reason(arguments, words):
-    output = output_of("explain", *arguments.split())
-    for word in words:
-        assert word in output
+def test_source_and_explain_need_no_device(no_device, command, words):
+    output = output_of(*command.split())
+    assert all(word in output for word in words) and "\x1b" not in output
 
 
 @pytest.mark.parametrize(
@@ -116,7 +104,7 @@ def test_explain_says_path_configuration_and_reason(arguments, words):
         ("tune --contribute .", "is a directory"),
     ],
 )
-def test_wrong_usage_is_named(home, command, message):
+def test_wrong_usage(home, command, message):
     output = output_of(*command.split(), code=2)
     assert message in " ".join(output.replace("│", " ").split())
 
@@ -146,6 +134,6 @@ def test_errors_of_the_library_are_one_line(home, monkeypatch, device, command, 
     assert len(output.splitlines()) == 1 or "no-such-device" in command
 
 
-def test_interruption_leaves_cleanly(monkeypatch):
+def test_an_interrupted_command_says_so(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", Mock(side_effect=KeyboardInterrupt))
     assert "Aborted" in output_of("devices", code=1)
