@@ -13,34 +13,30 @@ from tests.support.checks import raises
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
-def test_a_suite_by_name_is_the_suite_and_has_no_doubles(name):
+def test_a_suite_has_a_name_and_no_shape_twice(name):
     shapes = parse_products(name)
     assert tuple(shapes) == SUITES[name]
-    assert len(set(shapes)) == len(shapes)
-    assert parse_products(",".join(map(str, shapes))) == shapes
+    assert parse_products(",".join(map(str, shapes))) == shapes  # it drops repetitions
 
 
-def test_suites_hold_what_their_names_say():
+def test_suites_have_the_shapes_of_their_names():
     assert all(shape.m == shape.n == shape.k for shape in SUITES["square"])
     assert all(min(shape.sizes) * 8 <= max(shape.sizes) for shape in SUITES["skinny"])
     assert GemmShape(64, 3072, 768) in SUITES["dense"]
     assert all(shape.batch and max(shape.sizes) <= 64 for shape in SUITES["batched"])
     assert all(shape.plain for name in ("square", "dense", "skinny") for shape in SUITES[name])
+    # Spread shapes lie in every octant, and no two of them close together.
+    spread = SUITES["spread"]
+    assert {shape.layout for shape in spread} == set(LAYOUTS)
+    assert len({tuple(size > 90 for size in shape.sizes) for shape in spread}) == 8
+    logarithms = [[math.log2(size) for size in shape.sizes] for shape in spread]
+    assert all(math.dist(*two) > 0.9 for two in itertools.combinations(logarithms, 2))
 
 
-def test_spread_shapes_leave_no_part_of_the_cube_out():
-    shapes = SUITES["spread"]
-    assert {shape.layout for shape in shapes} == set(LAYOUTS)
-    assert len({tuple(size > 90 for size in shape.sizes) for shape in shapes}) == 8
-    logs = [[math.log2(size) for size in shape.sizes] for shape in shapes]
-    assert all(math.dist(one, other) > 0.9 for one, other in itertools.combinations(logs, 2))
-
-
-def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
+def test_the_suite_of_layouts_has_odd_sizes_for_short_and_long_sums():
     assert {shape.layout for shape in SUITES["layouts"]} == set(LAYOUTS)
-    odd = [
-        shape for shape in SUITES["layouts"] if features_of(shape.problem("float32")).alignment == 1
-    ]
+    problems = {shape: shape.problem("float32") for shape in SUITES["layouts"]}
+    odd = [shape for shape, problem in problems.items() if features_of(problem).alignment == 1]
     for layout in ("NT", "TN", "TT"):
         rows, _, depths = zip(*(one.sizes for one in odd if one.layout == layout), strict=True)
         assert min(depths) <= 13 and max(depths) >= 7000
@@ -48,7 +44,7 @@ def test_layouts_are_all_there_at_odd_distances_for_short_and_long_sums():
 
 
 def shapes_of(text):
-    """Shapes as text, or those of suites."""
+    """The shapes of words: suites by name, and shapes as text."""
     return [one for word in text.split() for one in SUITES.get(word) or [GemmShape.parse(word)]]
 
 
@@ -59,11 +55,11 @@ def shapes_of(text):
         ("8x8x8,square", "8x8x8 square"),
         ("256x256x256,square", "square"),
         (shape_text((7, 8, 9)), "7x8x9"),
-        # Layouts and padding tell products apart.
+        # Layouts and padding make products different.
         ("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9", "3x2x1:NT 3x2x1 3x2x1+7 3x2x1*9"),
     ],
 )
-def test_parts_are_joined_in_order_and_doubles_fall_out(text, shapes):
+def test_parts_are_joined_in_order_without_repetitions(text, shapes):
     assert parse_products(text) == shapes_of(shapes)
 
 
@@ -79,12 +75,15 @@ def test_a_file_is_read(tmp_path):
             parse_suite(str(path))
 
 
-def test_what_is_no_shape_is_named():
-    not_plain = ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"]
-    for read, texts, words in (
+@pytest.mark.parametrize(
+    ("read", "texts", "words"),
+    [
         (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"], "shapes"),
-        (parse_suite, not_plain, "only contiguous matrices"),
-    ):
-        for text in texts:
-            with raises(ArgumentError, words, repr(text.strip(", ").split(",")[-1] or text)):
-                read(text)
+        (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
+         "only contiguous matrices"),
+    ],
+)  # fmt: skip
+def test_wrong_shapes_are_named(read, texts, words):
+    for text in texts:
+        with raises(ArgumentError, words, repr(text.strip(", ").split(",")[-1] or text)):
+            read(text)
