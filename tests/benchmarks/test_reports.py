@@ -1,4 +1,4 @@
-"""Tables, the CSV file and pictures of what was measured, and whether it reaches the targets."""
+"""Tables, CSV files and plots of measurements, and their targets."""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ SPEEDS = {PLAN: 40, contenders.GEMM: 38, LAYER: 39, CLBLAST: 20, contenders.NUMP
 
 
 def records_of(cases):
-    """Three samples of each contender, one of them 10 % faster and one 10 % slower."""
+    """Records of three samples: at the contender's speed, 10 % faster and 10 % slower."""
     return [
         record_of(
             case, name, *(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))
@@ -34,7 +34,7 @@ def records_of(cases):
     ]
 
 
-def test_table_has_speeds_and_ratios_in_the_order_measured_and_gaps():
+def test_a_table_has_speeds_and_ratios_in_the_order_of_the_cases_and_gaps():
     cases = suite_cases("square")
     frame = report.to_frame(records_of(cases), FACTS)
     assert (frame["device"] == "Some Device").all()
@@ -71,7 +71,7 @@ def test_csv_and_plots_are_written(suite, tmp_path):
 
 
 def frame_with(ratios):
-    """Products of which cuBLAS takes 10 us, and pyclgemm so many times less."""
+    """Products that take cuBLAS 10 us; `ratios` are the speeds of pyclgemm over cuBLAS's."""
     records = [
         record_of(Case(index + 1, 2, 3, suite="random"), name, seconds)
         for index, ratio in enumerate(ratios)
@@ -80,7 +80,7 @@ def frame_with(ratios):
     return report.to_frame(records, FACTS)
 
 
-def test_the_distribution_counts_what_is_slow_and_the_worst_come_first():
+def test_the_distribution_of_ratios_and_the_worst_cases():
     frame = frame_with([0.51, 0.25, 0.9, 0.96, 2.0])
     summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
     wanted = {
@@ -95,7 +95,7 @@ def test_the_distribution_counts_what_is_slow_and_the_worst_come_first():
     assert report.worst_cases(frame, "random", CLBLAST).empty
 
 
-def test_layers_are_compared_with_cublas_own():
+def test_layers_are_compared_with_those_of_cublas():
     case = Case(64, 64, 64, dense=True)
     seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, contenders.CUBLAS_LAYER: 0.99}
     records = [
@@ -107,10 +107,7 @@ def test_layers_are_compared_with_cublas_own():
     assert not table.filter(like="x cuBLAS.layer").empty
 
 
-# ------------------------------------------------------------------------------ targets
-
-
-def test_limit_tells_bandwidth_of_few_rows_and_what_is_met():
+def test_the_bandwidth_of_few_rows_and_the_targets_met():
     cases = [case for case in limit_targets() if case.m in (1, 2048)]
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
@@ -147,28 +144,24 @@ def test_every_target_is_measured_with_its_reference():
     assert [str(case) for run in by_mma for case in run.cases] == ["4096x4096x4096"]
 
 
-def test_targets_are_those_that_were_set():
-    wanted = {
-        (str(target.case), target.arithmetics[0].precision.name, target.contender): target.ratio
+def test_the_targets_of_a_gpu():
+    ratios = {
+        (str(target.case), str(target.arithmetics[0]), target.contender): target.ratio
         for target in gpu_targets()
-        if target.arithmetics[0].dtype != "bfloat16"
     }
-    for case, precision, name, ratio in (
-        ("8192x8192x8192", "F16_F16_F32", PLAN, 1.0),
-        ("4096x4096x4096", "F16_F16_F32", LAYER, 1.0),
-        ("2048x2048x2048", "F16_F16_F32", PLAN, 0.95),
-        ("1024x1024x1024", "F16_F16_F32", PLAN, 0.85),
-        ("8192x8192x8192", "TF32_TF32_F32", PLAN, 0.95),
-        ("2048x2048x2048", "F64_F64_F64", PLAN, 0.9),
-        ("64x3072x768", "F16_F16_F32", LAYER, 0.9),
-    ):
-        assert wanted[case, precision, name] == ratio
+    wanted = {
+        ("8192x8192x8192", "float16", PLAN): 1.0, ("4096x4096x4096", "float16", LAYER): 1.0,
+        ("2048x2048x2048", "float16", PLAN): 0.95, ("1024x1024x1024", "float16", PLAN): 0.85,
+        ("8192x8192x8192", "float32, TF32_TF32_F32", PLAN): 0.95,
+        ("2048x2048x2048", "float64", PLAN): 0.9, ("64x3072x768", "float16", LAYER): 0.9,
+    }  # fmt: skip
+    assert ratios.items() >= wanted.items()
 
 
-def test_the_table_says_what_was_reached(tmp_path):
+def test_the_table_of_targets(tmp_path):
     case = Case(4096, 4096, 4096, suite=matrix_suite.SUITE)
-    # Of float32: fast enough, but not as exact; exact and fast; exact, but not fast enough.
-    measured = [  # type, precision, contender, tera/s, error; value and verdict
+    # The split precisions: fast but less exact, fast and exact, exact but slow.
+    measured = [  # type, precision, contender, 1e12 operations a second, error; value and verdict
         ("float16", None, PLAN, 750.0, 1e-4, "1.07", "reached"),
         ("float16", None, CUBLAS, 700.0, 1e-4, None, None),
         ("float16", None, MMA, 300.0, 1e-4, "0.43", "missed"),
@@ -199,11 +192,8 @@ def test_the_table_says_what_was_reached(tmp_path):
     assert len({path.name for path in paths}) == len(paths)
 
 
-# ------------------------------------------------------------------------------ unseen shapes
-
-
 def unseen_frame(*ratios):
-    """float32 shapes on which cuBLAS takes 12 us, and the best known choice 10 us."""
+    """float32 shapes that take cuBLAS 12 us, and the second choice 10 us."""
     choices = {
         name: Choice(path, INDIRECT, "device", "a file", "a reason", 9e-6)
         for name, path in ((PLAN, "direct"), ("pyclgemm 2", "indirect"))
@@ -219,10 +209,9 @@ def unseen_frame(*ratios):
 
 def test_a_row_of_an_unseen_shape():
     row = unseen_frame(0.8).iloc[0]
-    # 15 us instead of 10: the second choice is the best known.
-    assert row[["us", "vendor_us", "best_us", "predicted_us"]].tolist() == pytest.approx(
-        [15, 12, 10, 9]
-    )
+    # The second choice takes 10 us instead of 15: it is the best known.
+    times = row[["us", "vendor_us", "best_us", "predicted_us"]].tolist()
+    assert times == pytest.approx([15, 12, 10, 9])
     assert (row["ratio"], row["lost"]) == pytest.approx((0.8, 1.5))
     assert (row["path"], row["best_path"], row["vendor"]) == ("direct", "indirect", CUBLAS)
     # 2 m n k operations; 8x8, 8x16 and 8x16 floats.
@@ -237,7 +226,7 @@ def test_a_split_precision_is_compared_with_true_float32():
     records = [record_of(Case(8, 8, 8), *one, arithmetic=split) for one in times.items()]
     row = unseen_row(records, dict.fromkeys(times, choice))
     assert row["over_float32"] == pytest.approx(0.5)
-    # It has no other library, and float32 is no choice for the precision that was asked for.
+    # No other library has this precision, and true float32 is no choice for it.
     assert np.isnan([row["ratio"], row["lost"], row["predicted_us"]]).all()
 
 
@@ -246,7 +235,7 @@ def test_unseen_shapes_are_summarised_by_type(tmp_path):
     summary = unseen_summary(frame).loc["float32"]
     assert summary["mean"] == pytest.approx(2.0)  # the cube root of 0.5 * 2 * 8
     assert (summary["worst"], summary["where"]) == (0.5, "8x16x8:TN direct")
-    # 24, 6 and 1.5 us, where 10, 6 and 1.5 are the best known.
+    # The choices take 24, 6 and 1.5 us; the best known take 10, 6 and 1.5 us.
     assert summary["lost most"] == pytest.approx(2.4)
     assert summary["lost"] == pytest.approx(2.4 ** (1 / 3))
     assert summary["10 %"] == pytest.approx(0.8)  # a fifth of the way from 0.5 to 2
