@@ -1,4 +1,4 @@
-"""The benchmarks' products: suites, shapes given as text, matrices, and how results are checked."""
+"""The benchmarks' products: suites, shapes as text, matrices, and the check of results."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,20 +18,19 @@ from pyclgemm.errors import PyclgemmError
 from tests.support.benchmark_fakes import KINDS, call_once, make_float32
 
 
-def test_every_suite_names_itself_and_all_is_their_union():
+def test_every_case_has_its_suite_and_all_is_their_union():
     parts = [case for suite in SUITES for case in suite_cases(suite)]
     assert parts == suite_cases("all")
     assert {case.suite for case in parts} == set(SUITES)
-    assert len(set(parts)) == len(parts)
     assert all(case.dense == (case.suite == "dense") for case in parts)
     assert [case.m for case in suite_cases("square")] == [2**power for power in range(6, 14)]
 
 
 @pytest.mark.parametrize("suite", [*SUITES, "batched"])
-def test_cases_are_unique_as_text_and_can_be_given_as_shapes(suite):
+def test_cases_are_unique_as_text_and_read_from_it(suite):
     cases = suite_cases(suite)
-    again = parse_shapes(",".join(map(str, cases)), suite=suite)
-    assert [replace(case, dense=False) for case in cases] == again
+    read = parse_shapes(",".join(map(str, cases)), suite=suite)
+    assert [replace(case, dense=False) for case in cases] == read
     assert len({str(case) for case in cases}) == len(cases)
 
 
@@ -73,7 +72,7 @@ BAD_SHAPES = ["", "12x3", "4x0x4", "4x4x4:XY", "axbxc", "4x4x4+", "2x3x5*", "2x3
          "result of float32 operands is float32, not float16"),
     ],
 )  # fmt: skip
-def test_what_makes_no_product_is_named(make, message):
+def test_wrong_products_are_named(make, message):
     with pytest.raises((ValueError, PyclgemmError), match=message):
         make()
 
@@ -86,14 +85,14 @@ def test_bytes_and_work_of_a_case(batch, stack, count):
     assert (case.flops("float32"), case.flops("complex64")) == (count * 60, count * 240)
 
 
-def test_what_is_tuned_for_is_measured():
+def test_shapes_of_the_tuner_are_measured():
     for suite in ("dense", "skinny"):
         measured = {case.sizes for case in suite_cases(suite)}
         assert {shape.sizes for shape in TUNED[suite]} <= measured, suite
     assert {case.batch for case in suite_cases("batched")} == {256, 10000}
 
 
-def test_limit_has_each_product_once_with_a_target():
+def test_every_product_of_the_suite_limit_has_a_target():
     targets = {str(case): target for case, target in limit_targets().items()}
     assert list(map(str, suite_cases("limit"))) == list(targets)
     assert len(limit_targets()) == len(targets) == 29
@@ -110,9 +109,6 @@ def test_limit_has_each_product_once_with_a_target():
 )
 def test_one_of_two_targets_is_enough(ratio, bandwidth, met):
     assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met
-
-
-# ------------------------------------------------------------------------------ matrices
 
 
 @pytest.mark.parametrize("kind", [*KINDS, ("float32", None, None), ("complex64", None, None)])
@@ -133,7 +129,7 @@ def test_each_arithmetic_is_held_to_its_own_bound(queue, rng, kind):
         assert wrong.largest == pytest.approx(0.5, rel=0.02)
 
 
-def test_a_batch_is_multiplied_by_those_that_take_one(queue, monkeypatch):
+def test_contenders_of_batches_are_checked_on_a_sample(queue, monkeypatch):
     monkeypatch.setattr(operands, "_MOST_WORK", 10 * 4 * 5 * 6)
     made = make_float32(queue, Case(4, 5, 6, "NT", padding=1, batch=50))
     assert len(made.parts[0].axes[0]) <= 12
@@ -141,12 +137,12 @@ def test_a_batch_is_multiplied_by_those_that_take_one(queue, monkeypatch):
         assert call_once(contender, made).ratio < 1
 
 
-def test_sets_of_operands_and_a_result_that_is_poisoned_before_a_check(queue):
+def test_a_poisoned_result_and_the_number_of_sets(queue):
     made = make_float32(queue, Case(4, 3, 2, padding=1))
     assert call_once(plan_contender(made), made).held
     made.poison()
     assert np.isnan(made.result()).all()
     assert made.result().shape == (4, 3)
-    # Sets are as many as asked for, or more than caches hold.
+    # There are as many sets as asked for, or more than caches hold.
     counts = [len(make_float32(queue, Case(64, 64, 64), sets=sets).sets) for sets in (1, 2, None)]
     assert counts == [1, 2, 64]
