@@ -1,8 +1,8 @@
-"""Contenders compute the product in the precision asked for; sessions measure all that can."""
+"""Contenders of the benchmarks compute right products; sessions check and time them."""
 
 from dataclasses import replace
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pyopencl as cl
@@ -25,15 +25,20 @@ from tests.support.buffers import Layout, guarded_matrix
 from tests.support.reference import assert_close, expected_gemm
 
 
+@pytest.fixture
+def messages():
+    """A list for the messages of a session, or of those who make contenders."""
+    return []
+
+
 @pytest.mark.parametrize(
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
 @pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
-def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
+def test_contenders_of_this_library_are_right_on_every_set(queue, rng, kind, case):
     made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
     makers = [plan_contender, contenders.gemm_contender, contenders.layer_contender]
-    if kind[2] is None:
-        makers.append(contenders.packed_contender)
+    makers += [contenders.packed_contender] * (kind[2] is None)
     for make in makers:
         contender = make(made)
         for *_, out in made.sets:
@@ -47,32 +52,31 @@ def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
         assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
-def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue):
+def test_numpy_rotates_as_many_matrices_as_a_cpu_device(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=3)
     contender = NumpyContender(made)
-    places = {matrix.ctypes.data for one in contender.products for matrix in one}
-    assert len(places) == (9 if queue.device.type & cl.device_type.CPU else 3)
+    addresses = {matrix.ctypes.data for one in contender.products for matrix in one}
+    assert len(addresses) == (9 if queue.device.type & cl.device_type.CPU else 3)
     for a, b, _ in contender.products:
         np.testing.assert_array_equal(a, made.host[0])
         np.testing.assert_array_equal(b, made.host[1])
 
 
-def test_products_in_a_queue_are_waited_for_once(queue, monkeypatch):
+def test_queued_products_are_waited_for_once(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=2)
     one_by_one = plan_contender(made)
     one_by_one.waits_for_each = True
-    markers, mark = [], cl.enqueue_marker
-    monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
     for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
-        markers.clear()
-        assert call_once(contender, made, 3).ratio < 1
-        assert len(markers) == waits
+        mark = Mock(side_effect=cl.enqueue_marker)
+        with patch.object(cl, "enqueue_marker", mark):
+            assert call_once(contender, made, 3).ratio < 1
+        assert mark.call_count == waits
 
 
-def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
+def test_contenders_without_host_time_run_behind_a_blocker(queue):
     blocker = QueueBlocker(queue)
     made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
-    # The figures of the others are what a user's loop sees.
+    # The times of the others include the host's, as in a user's loop.
     assert contenders.gemm_contender(made).blocker is NumpyContender(made).blocker is None
     for make in (contenders.layer_contender, contenders.packed_contender, plan_contender):
         contender = make(made)
@@ -80,7 +84,7 @@ def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
     contender.enqueue(2)
     contender.finish()
     contender.poison()
-    for seconds in (0.1, 1.0, 10.0):  # other processes on the device may hide its speed
+    for seconds in (0.1, 1.0, 10.0):  # other processes may slow the host or the device
         still_holding = blocker.hold(seconds)
         contender.enqueue(20)
         if still_holding():
@@ -100,7 +104,7 @@ def test_alpha_and_beta_scale_and_add_in_place(queue):
     np.testing.assert_allclose(whole.value, expected, rtol=1e-12)
     torch = FakeTorch()
     for contender in (plan_contender(made), NumpyContender(made), CublasContender(torch, 0, made)):
-        for calls in (3, 1):  # the last must not start from the results of those before
+        for calls in (3, 1):  # the last call must start from C, not from an earlier result
             error = call_once(contender, made, calls)
         assert error.ratio <= 1.0
     assert set(torch.called) == {"addmm"}
@@ -108,35 +112,30 @@ def test_alpha_and_beta_scale_and_add_in_place(queue):
     assert made.error(wrong, FLOAT32.precision).ratio > 1.0
 
 
-def test_those_that_cannot_take_part_say_so(queue, rng):
+def test_products_that_contenders_refuse(queue, rng):
     made = make_operands(Case(4, 4, 4), arithmetic_of("int8"), queue, rng)
     with pytest.raises(ValueError, match="NumPy multiplies int8 without a BLAS"):
         NumpyContender(made)
-    # What the library refuses it refuses before any call.
-    uncalled = object.__new__(contenders.CLBlast)
+    unused_library = object.__new__(contenders.CLBlast)
     with pytest.raises(ValueError, match="CLBlast needs one of"):
-        contenders.clblast_contender(uncalled, made)
+        contenders.clblast_contender(unused_library, made)
 
 
-def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue):
+def test_the_default_contenders_and_the_queued_one_of_cpus(queue, messages):
     names = factories.default_names(queue.device)
     assert not {contenders.MMA, contenders.CUBLAS_STREAM, contenders.QUEUED} & set(names)
     assert contenders.CUBLAS_LAYER in names
     for kind, taken in ((cl.device_type.CPU, [contenders.QUEUED]), (cl.device_type.GPU, [])):
-        said = []
-        made = factories.make_factories(
-            [contenders.QUEUED], SimpleNamespace(type=kind), None, {}, said.append
-        )
+        device = SimpleNamespace(type=kind)
+        made = factories.make_factories([contenders.QUEUED], device, None, {}, messages.append)
         assert list(made) == taken
-        assert len(said) == 1 - len(taken) and all(contenders.QUEUED in line for line in said)
-
-
-# ------------------------------------------------------------------------------ cuBLAS
+    [message] = messages
+    assert contenders.QUEUED in message
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("layer", [False, True])
-def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
+def test_cublas_computes_in_the_same_precision(queue, rng, kind, layer):
     how = arithmetic_of(*kind)
     made = make_operands(Case(24, 16, 32, "NT", padding=2, dense=layer), how, queue, rng)
     torch = FakeTorch()
@@ -170,7 +169,7 @@ def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue)
     assert torch.called == ["matmul"] * 3
 
 
-def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypatch):
+def test_the_stream_of_cublas_is_held_for_the_cycles_of_a_time(queue, monkeypatch):
     ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
     made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
     torch = FakeTorch()
@@ -186,7 +185,7 @@ def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypa
         assert is_holding() == (not has_happened)
 
 
-def test_a_gpu_and_what_torch_lacks_is_named(queue, rng):
+def test_a_missing_gpu_and_missing_parts_of_torch_are_named(queue, rng):
     if not cublas.is_nvidia_gpu(queue.device):
         with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
             cublas.find_torch_device(queue.device)
@@ -204,9 +203,6 @@ def test_a_gpu_and_what_torch_lacks_is_named(queue, rng):
         torch_arithmetic.set_flags(torch, narrow)
 
 
-# ------------------------------------------------------------------------------ CLBlast
-
-
 @pytest.fixture(scope="module")
 def library():
     try:
@@ -215,8 +211,7 @@ def library():
         pytest.skip(str(error))
 
 
-# Each type has a routine of its own, each transposition a kernel: neither depends on the other
-# here, and CLBlast takes long to build them.
+# Types and transpositions are independent in CLBlast, and all combinations take long to build.
 @pytest.mark.one_in(3)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize(
@@ -241,7 +236,7 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
             pytest.skip(str(error))
         raise
     if dtype == "float16":
-        options["precision"] = "F16_F16_F16"  # as it sums
+        options["precision"] = "F16_F16_F16"  # CLBlast adds up in float16
     assert_close(c.get(), expected_gemm(a.initial, b.initial, c.initial, **options))
 
 
@@ -254,7 +249,7 @@ def test_clblast_takes_batches(library, queue, rng):
     np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
 
 
-def test_clblast_refuses_what_it_cannot_express_or_reach(library, queue):
+def test_clblast_refuses_layouts_shapes_and_types(library, queue):
     square, stack = (cl_array.zeros(queue, (*one, 4, 4), np.float32) for one in ((), (3,)))
     integers = cl_array.zeros(queue, (4, 4), np.int32)
     for matrices, message in (
@@ -265,25 +260,21 @@ def test_clblast_refuses_what_it_cannot_express_or_reach(library, queue):
     ):
         with pytest.raises(ValueError, match=message):
             library.prepare(queue, *matrices)
-    # A view into a buffer that is too small for the rows that it claims.
+    # The array has more rows than its buffer.
     beyond = cl_array.Array(queue, (8, 4), np.float32, data=square.base_data)
     with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
         library.gemm(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))
 
 
-def test_an_absent_clblast_is_a_clear_message_and_leaves_its_column_out(queue, monkeypatch):
-    said, facts = [], {}
-    asked = [CLBLAST, NUMPY]
-    found = factories.make_factories(asked, queue.device, "nowhere.so", facts, said.append)
-    assert list(found) == [NUMPY] and facts["clblast"] == "absent"
-    assert "from nowhere.so" in said[0]
+def test_an_absent_clblast_is_left_out_with_a_message(queue, monkeypatch, messages):
+    names, facts = [CLBLAST, NUMPY], {}
+    made = factories.make_factories(names, queue.device, "nowhere.so", facts, messages.append)
+    assert list(made) == [NUMPY] and facts["clblast"] == "absent"
+    assert "from nowhere.so" in messages[0]
     monkeypatch.setattr(clblast, "_SONAMES", ("libnosuch.so",))
     monkeypatch.setattr(clblast.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(clblast.CLBlastNotFoundError, match="--clblast PATH"):
         clblast.load()
-
-
-# ------------------------------------------------------------------ sessions
 
 
 class CheckedFake(contenders.CheckedContender, QueuedContender):
@@ -301,12 +292,6 @@ class CheckedFake(contenders.CheckedContender, QueuedContender):
 
     def result(self):
         return self.value
-
-
-@pytest.fixture
-def messages():
-    """The messages of a session."""
-    return []
 
 
 @pytest.fixture
