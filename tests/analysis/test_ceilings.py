@@ -1,5 +1,6 @@
 """The kernels that measure a device do the work that is counted; its ceilings are saved."""
 
+import re
 from dataclasses import asdict, replace
 from itertools import product
 from types import SimpleNamespace
@@ -10,11 +11,16 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import ceilings
+from pyclgemm.analysis.precision import ALGORITHMS
+from pyclgemm.codegen.matrix_units import matrix_unit
+from pyclgemm.device.probe import MARK
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.measure.bench import PACES, Pace, Timing
 from pyclgemm.problem.precision import resolve_precision
 from tests.support.facts import cpu, gpu
 
-H100 = gpu(max_allocation_bytes=2**34)
+H100 = replace(typical_traits("sm_90"), max_allocation_bytes=2**34)
 PROCESSOR = cpu(compute_units=12, vector_bytes=32, max_allocation_bytes=2**34)
 
 
@@ -154,6 +160,50 @@ def test_local_memory_is_read_as_often_as_counted(queue, traits):
     wanted = 4 * sum((positions + load).sum(axis=1) for load in range(loads))
     assert (out.reshape(-1, items) == wanted).all()
     assert job.amount == 16 * loads * repeats * len(out)
+
+
+@pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
+def test_the_ceiling_of_a_unit_counts_its_instructions(queue, operand, monkeypatch, require):
+    require("float64")
+    monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
+    monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
+    unit = next(one for one in ceilings.units_of(H100, matrix_unit) if one.operand == operand)
+    job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
+    # The instruction is replaced by one that adds 1 to each of its results.
+    add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
+    text, count = re.subn(r"asm\(.*?\);", add, job.source.text, flags=re.DOTALL)
+    assert count == 1
+    job = replace(job, source=replace(job.source, text=text), groups=1)
+    # Sums start at the number of their chain.
+    assert (result_of(queue, job, 5)[:32] == 0 + 1 + 2 + 3 * 2 * 5 * unit.result_elements).all()
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
+def test_every_unit_has_a_ceiling(architecture):
+    traits = typical_traits(architecture)
+    precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
+    units = ceilings.units_of(traits, matrix_unit)
+    wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
+    assert {unit.operand for unit in units} == wanted
+    for unit in units:
+        text = ceilings.unit_job(traits, unit).source.text
+        definition, calls = 1, ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
+        assert text.count("multiply_accumulate(") == definition + calls
+        assert text.count(unit.instruction.partition("(")[0]) == 1
+
+
+def test_every_warpgroup_unit_has_a_ceiling():
+    units = ceilings.units_of(H100, wgmma_unit)
+    assert {unit.operand for unit in units} == {"float16", "bfloat16", "tf32", "int8"}
+    assert not ceilings.units_of(typical_traits("sm_80"), wgmma_unit)
+    for unit in units:
+        source = ceilings.warpgroup_job(H100, unit).source
+        assert source.target == "sm_90a" and source.local_size == (256,)
+        # Every instruction that the compiler lacks has the mark.
+        assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
+        assert source.text.count(unit.instruction(256)) == 1
+        # The rows of two warpgroups, and the columns, have 128 bytes each.
+        assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
 
 
 def test_a_device_has_the_ceilings_of_its_types_and_memories(queue, shown_traits, monkeypatch):

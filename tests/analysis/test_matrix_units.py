@@ -1,28 +1,22 @@
 """Explain, profile, tune, ab, precision and layers with matrix units, which are emulated."""
 
-import re
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import numpy as np
-import pyopencl as cl
 import pytest
 
 import pyclgemm
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ab import Comparison
-from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
+from pyclgemm.analysis.precision import BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import describe_packing, describe_unit, profile_table
 from pyclgemm.api import prepare
 from pyclgemm.cli import tune as tuning_report
-from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ceilings import Occupancy
-from pyclgemm.device.probe import MARK
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
@@ -35,7 +29,7 @@ from tests.support.configs import DIRECT, GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import analysed, gpu, recorded
+from tests.support.facts import analysed, recorded
 from tests.support.families import traffic_of
 from tests.support.system import output_of, text_of
 from tests.support.typical_configs import CPU, WGMMA
@@ -164,53 +158,6 @@ def test_advice_names_parameters_of_the_family(limit, share, wanted):
     analysis = analysed(CONFIG, use, Occupancy(2, 32, 64, "registers"), traffic)
     advice = judge(analysis, [Bound(limit, 1.0, share)]).advice
     assert wanted in advice and "KWI" not in advice and "MDIMC" not in advice
-
-
-@pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
-def test_the_ceiling_of_a_unit_counts_its_instructions(queue, operand, monkeypatch, require):
-    require("float64")
-    monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
-    monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
-    unit = next(one for one in ceilings.units_of(H100, matrix_unit) if one.operand == operand)
-    job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
-    # The instruction is replaced by one that adds 1 to each of its results.
-    add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
-    text, count = re.subn(r"asm\(.*?\);", add, job.source.text, flags=re.DOTALL)
-    assert count == 1
-    work = ceilings.Work(queue, replace(job, source=replace(job.source, text=text), groups=1))
-    work.enqueue(5)
-    out = np.empty(32, np.float32)
-    cl.enqueue_copy(queue, out, work.out)
-    # Sums start at the number of their chain.
-    assert (out == 0 + 1 + 2 + 3 * 2 * 5 * unit.result_elements).all()
-
-
-@pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
-def test_every_unit_has_a_ceiling(architecture):
-    traits = typical_traits(architecture)
-    precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
-    units = ceilings.units_of(traits, matrix_unit)
-    wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
-    assert {unit.operand for unit in units} == wanted
-    for unit in units:
-        text = ceilings.unit_job(traits, unit).source.text
-        definition, calls = 1, ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
-        assert text.count("multiply_accumulate(") == definition + calls
-        assert text.count(unit.instruction.partition("(")[0]) == 1
-
-
-def test_every_warpgroup_unit_has_a_ceiling():
-    units = ceilings.units_of(H100, wgmma_unit)
-    assert {unit.operand for unit in units} == {"float16", "bfloat16", "tf32", "int8"}
-    assert not ceilings.units_of(typical_traits("sm_80"), wgmma_unit)
-    for unit in units:
-        source = ceilings.warpgroup_job(H100, unit).source
-        assert source.target == "sm_90a" and source.local_size == (256,)
-        # Every instruction that the compiler lacks has the mark.
-        assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
-        assert source.text.count(unit.instruction(256)) == 1
-        # The rows of two warpgroups, and the columns, have 128 bytes each.
-        assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
 
 
 def test_the_table_of_precisions_has_units(units, queue):
