@@ -91,7 +91,7 @@ REPORT = Report(
 )  # fmt: skip
 
 
-def test_the_table_and_the_reasons():
+def test_the_table_the_reasons_and_the_file(tmp_path):
     text = text_of(bench_module.report_table(REPORT))
     for part in ("Some [GPU]", "100 x 200 x 500", "20 TFLOPS", "40 TOPS", "4.00", "8.00", "exact",
                  "held", "exceeded", "matrix", "1.0e-06"):  # fmt: skip
@@ -99,9 +99,6 @@ def test_the_table_and_the_reasons():
     assert "X3" not in text
     wanted = ["float32 to float32, TF32_TF32_F32_X3: no such unit"]
     assert bench_module.reasons(REPORT) == wanted
-
-
-def test_the_file_has_every_row(tmp_path):
     path = tmp_path / "x.csv"
     bench_module.write_csv(REPORT, path)
     rows = list(csv.DictReader(path.open()))

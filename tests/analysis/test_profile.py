@@ -242,14 +242,11 @@ def on_gpu(measured):
     return assess(analysis, CEILINGS, 1e-4)
 
 
-def test_the_table_of_a_product(measured, traits):
+def test_the_table(measured, on_gpu, traits):
     text = text_of(profile_table(measured))
     for part in ("96 x 80 x 64", "GFLOPS", "verdict", "to try", measured.verdict.kind, "occupancy"):
         assert part in text
     assert traits.type != "cpu" or ("does not apply" in text and "None" not in text)
-
-
-def test_the_table_of_a_product_on_a_gpu(on_gpu):
     text = text_of(profile_table(on_gpu))
     for part in (
         "Some [GPU]", "221 and 12 bytes", "16 of 64 sub-groups", "limited by registers",

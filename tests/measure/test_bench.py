@@ -46,7 +46,7 @@ def test_a_burst_takes_about_as_long_as_asked_or_is_one_step(seconds, step, pace
 
 
 @pytest.mark.parametrize("slow_bursts", [0, 1, 2])
-def test_a_burst_that_the_machine_delayed_is_not_taken_for_a_full_one(slow_bursts):
+def test_a_delayed_burst_is_not_taken_for_a_full_one(slow_bursts):
     (contender,) = fakes(1e-5)
     waits = itertools.chain(slow_bursts * [1e-5], [0.02], itertools.repeat(1e-5))
     contender.finish = lambda: contender.time.clock().sleep(next(waits))
