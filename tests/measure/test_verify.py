@@ -22,7 +22,7 @@ def numbers(m, n, k, dtype="float32", stack=()):
     """Operands, and their product with sums in the arithmetic of the type."""
     rng = np.random.default_rng(7)
     a, b = (random_array(rng, (*stack, *shape), dtype) for shape in ((m, k), (k, n)))
-    wide = np.float32 if dtype == "float16" else a.dtype
+    wide = np.float32 if a.dtype.itemsize == 2 else a.dtype
     return a, b, (a.astype(wide) @ b.astype(wide)).astype(a.dtype)
 
 
@@ -33,7 +33,7 @@ def sampled(request, monkeypatch):
         monkeypatch.setattr(verify, "_BLOCK", 16)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 @pytest.mark.parametrize("sizes", [(40, 50, 30), (1, 1, 1), (5, 7, 3000), (33, 1, 2)])
 def test_a_right_result_passes(sampled, dtype, sizes):
     assert fault_of(*numbers(*sizes, dtype)) is None
@@ -59,7 +59,7 @@ def test_a_split_precision_is_held_to_its_own_error():
     assert fault_of(a, b, right, "TF32_TF32_F32_X3") is None
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 @pytest.mark.parametrize("where", [(0, 3), (39, 20), (17, 0), (11, 49)])
 def test_a_wrong_element_on_an_edge_is_caught(sampled, dtype, where):
     a, b, result = numbers(40, 50, 30, dtype)
