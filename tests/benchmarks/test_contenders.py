@@ -85,6 +85,16 @@ def test_contenders_without_host_time_enqueue_behind_a_blocker(fresh_queue, gate
     gate.call(lambda: contender.enqueue(20))
 
 
+def test_contenders_of_batches_are_checked_on_a_sample(queue):
+    case = Case(4, 5, 6, "NT", padding=1, batch=50)
+    made = make_float32(queue, case, most_work=10 * 4 * 5 * 6)
+    assert len(made.parts[0].axes[0]) <= 12
+    for make in (plan_contender, contenders.gemm_contender, NumpyContender):
+        assert call_once(make(made), made).ratio < 1
+    made.poison()
+    assert np.isnan(made.result()).all() and made.result().shape == (50, 4, 5)
+
+
 def test_alpha_and_beta_scale_and_add_in_place(queue):
     made = make_float32(queue, Case(24, 20, 16, alpha=1.5, beta=0.5))
     a, b, c = (matrix.astype(float) for matrix in (*made.host, made.addend))

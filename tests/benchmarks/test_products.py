@@ -1,4 +1,4 @@
-"""The benchmarks' products: suites, shapes as text, matrices, and the check of results."""
+"""The benchmarks' products: suites, random shapes, shapes as text, targets."""
 
 from dataclasses import replace
 from functools import partial
@@ -7,14 +7,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from benchmarks.contenders.contenders import NumpyContender, gemm_contender, plan_contender
-from benchmarks.products import operands
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases, unseen_cases
 from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.errors import PyclgemmError
-from tests.support.benchmark_fakes import call_once, make_float32
 
 
 def test_every_case_has_its_suite_and_all_is_their_union():
@@ -108,19 +105,3 @@ def test_every_product_of_the_suite_limit_has_a_target():
 )
 def test_one_of_two_targets_is_enough(ratio, bandwidth, met):
     assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met
-
-
-def test_contenders_of_batches_are_checked_on_a_sample(queue, monkeypatch):
-    monkeypatch.setattr(operands, "_MOST_WORK", 10 * 4 * 5 * 6)
-    made = make_float32(queue, Case(4, 5, 6, "NT", padding=1, batch=50))
-    assert len(made.parts[0].axes[0]) <= 12
-    for contender in (plan_contender(made), gemm_contender(made), NumpyContender(made)):
-        assert call_once(contender, made).ratio < 1
-
-
-def test_a_poisoned_result_is_nan(queue):
-    made = make_float32(queue, Case(4, 3, 2, padding=1))
-    assert call_once(plan_contender(made), made).held
-    made.poison()
-    assert np.isnan(made.result()).all()
-    assert made.result().shape == (4, 3)
