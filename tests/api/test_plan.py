@@ -129,32 +129,28 @@ def test_gemm_runs_the_choice_of_the_explanation(queue, hosts, arrays):
     assert choice == pyclgemm.explain(queue, *hosts[:2])
 
 
-@pytest.mark.parametrize("add_event", [True, False])
-def test_a_plan_waits_and_returns_its_event(queue, hosts, arrays, add_event):
-    a, b, _ = arrays
-    made = pyclgemm.plan(queue, a, b)
-    gate = cl.UserEvent(queue.context)
-    marker = cl.enqueue_marker(queue)
-    gate.set_status(cl.command_execution_status.COMPLETE)
-    out, event = made(a, b, wait_for=[gate, marker], add_event=add_event, return_event=True)
-    event.wait()
-    assert out.events == [event]
-    assert_gemm(out, *hosts[:2])
-
-
-def test_a_plan_without_an_event_waits_for_those_of_the_operands(fresh_queue, gate, rng):
-    (a,) = draw(rng, (8, 8))
-    left, out = upload(fresh_queue, a, a)
-    plan = pyclgemm.plan(fresh_queue, left, left, out=out)
-    fresh_queue.finish()
-    left.add_event(gate.event)
-    plan(left, left, out=out, add_event=False)
+@pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
+@pytest.mark.parametrize(
+    "options", [{}, {"add_event": False}, {"add_event": False, "return_event": True}], ids=str
+)
+def test_a_plan_waits_for_events_and_has_one_unless_told_otherwise(
+    fresh_queue, gate, hosts, by_array, options
+):
+    a, b, out = upload(fresh_queue, *hosts)
+    made = pyclgemm.plan(fresh_queue, a, b, out=out)
+    wait_for = [gate.event, cl.enqueue_marker(fresh_queue)]
+    if by_array:
+        a.add_event(gate.event)
+        wait_for = None
+    returned = made(a, b, out=out, wait_for=wait_for, **options)
     marker = cl.enqueue_marker(fresh_queue)
     fresh_queue.flush()
     assert not is_complete(marker)
+    if "return_event" in options:
+        assert out.events == [returned[1]]
     gate.open()
     marker.wait()
-    assert_gemm(out, a, a)
+    assert_gemm(out, *hosts[:2])
 
 
 def test_a_plan_on_an_out_of_order_queue_always_has_an_event(out_of_order_queue, rng):
