@@ -70,11 +70,10 @@ def test_the_number_of_sets_follows_from_the_bytes_of_a_set(queue, monkeypatch):
     rotated.assert_called_with(7 * (2 * 6 + 3 * 6 + 4 * 2 * 4), queue.device)
 
 
-@pytest.mark.parametrize("trans_a", ["N", "T", "C"])
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-def test_a_plan_is_right_for_every_transposition(queue, five_sets, trans_a, dtype):
-    shape = GemmShape(33, 18, 20, "NT" if trans_a == "N" else "TT")
-    assert fault(make_operands(queue, shape, dtype, trans=(trans_a, "T"))) is None
+@pytest.mark.parametrize("trans", [("T", "T"), ("C", "T"), ("C", "C")])
+def test_a_plan_of_complex_operands_is_right(queue, trans):
+    shape = GemmShape(33, 18, 20, "TT")
+    assert fault(make_operands(queue, shape, "complex64", trans=trans)) is None
 
 
 @pytest.mark.any_runtime

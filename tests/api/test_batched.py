@@ -17,15 +17,7 @@ import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
-from tests.support.buffers import (
-    ALIGNED,
-    COLUMN,
-    COLUMN_ALIGNED,
-    ROW,
-    ROW_ALIGNED,
-    STRIDED,
-    Layout,
-)
+from tests.support.buffers import ALIGNED, COLUMN, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import STEPS, cases, check_batch, skip_if_refused
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.facts import gpu, problem
@@ -57,7 +49,7 @@ BATCHES = [
     *cases(sizes=[(9, 12, 10)], steps=[f"apart {step}" for step in STEPS[1:]]),
     *cases(
         [{"sizes": (9, 16, 11), "in_place": True, "beta": 0.5, "bias": True}],
-        out=(COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True)),
+        out=(*ALIGNED, STRIDED, Layout(flip_rows=True)),
     ),
     *cases(sizes=[(7, 5, 600)], dtype=DTYPES),
     # Partial sums of float16 are kept in a workspace between blocks of k.

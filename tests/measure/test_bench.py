@@ -180,10 +180,11 @@ def late_status():
     return contender
 
 
-def fake(*late, seconds=2e-6, host=9e-6, blocker=True):
+def fake(*late, seconds=2e-6, host=9e-6, blocker=True, launches=1):
     """A contender whose blocker ends late by these seconds in turn, and later in time."""
     contender = QueuedContender(FakeDevice(late + (0.0,) * 100_000), seconds, host)
     contender.blocker = contender.blocker if blocker else None
+    contender.launches = launches
     return contender
 
 
@@ -229,7 +230,8 @@ def test_the_host_is_the_clock_only_where_the_queue_cannot_be_filled(make, clock
 
 #: Contenders, the calls asked for, and those that a burst may have.
 BURSTS = {
-    "enough": (fake, 1000, [200]),
+    "as many as a driver takes": (fake, 1000, [200]),
+    "as many as a driver takes, of five launches": (lambda: fake(launches=5), 1000, [100]),
     "a host too slow": (lambda: fake(host=400e-6), 1000, range(8, 100)),
     "a status that comes late": (late_status, 1000, [200]),
     # Six calls take 12 us, less than the blocker is late at times.
@@ -243,13 +245,6 @@ def test_a_burst_has_as_many_calls_as_the_host_enqueues_ahead(make, asked, calls
     burst = fill_queue(contender, asked, contender.device, contender.time.clock(), takes=1)
     assert burst.sample() == pytest.approx(2e-6, rel=0.01)  # without the blocker
     assert burst.calls in calls
-
-
-def test_no_more_launches_are_enqueued_than_a_driver_takes():
-    for launches, calls in ((1, 200), (5, 100)):
-        contender = fake()
-        contender.launches = launches
-        assert run([contender])["x"].calls == calls
 
 
 @pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it
