@@ -308,11 +308,7 @@ def test_matmul_without_a_queue(device, rng):
     assert_gemm(pyclgemm.matmul(a, b), a, b)
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6)), ((40, 4, 4), (40, 4, 4))],
-    ids=str,
-)
+@pytest.mark.parametrize("shapes", SHAPES[:10], ids=str)
 @pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
 def test_matmul_waits_on_the_device_and_leaves_an_event(fresh_queue, gate, rng, shapes, by_array):
     hosts = draw(rng, *shapes)

@@ -23,7 +23,6 @@ from tests.support.databases import document, predict
 from tests.support.system import output_of, tree_first, wait_until
 
 pytest.importorskip("optuna")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 
 
 @pytest.fixture
@@ -119,6 +118,8 @@ def test_a_calibration_is_saved(home, traits, monkeypatch, seconds, timer, words
 @pytest.fixture
 def start(home):
     """A function that starts the tuner, by default with a measuring process without a device."""
+    if sys.platform == "win32":
+        pytest.skip("the tests of a started tuner send POSIX signals")
 
     def begin(*arguments, module="tests.fuzz.stub_tuner"):
         command = [sys.executable, "-m", module, "tune", "--shapes", "48x48x48", "--budget", "600"]
@@ -145,7 +146,6 @@ def wait_for(home, pattern):
 WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
 
 
-@posix
 @pytest.mark.parametrize(
     ("blocked", "content", "words"),
     [
@@ -168,7 +168,6 @@ def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, co
     assert not list(home.rglob("*.jsonl"))
 
 
-@posix
 def test_records_that_cannot_be_saved_are_printed(home, start):
     process = start()
     wait_for(home, "*.jsonl")
@@ -184,7 +183,6 @@ def test_records_that_cannot_be_saved_are_printed(home, start):
     assert [str(record.shape) for record in entry.records] == ["48x48x48"]
 
 
-@posix
 def test_the_run_continues_when_its_log_cannot_be_written(home, start):
     process = start()
     log = wait_for(home, "*.jsonl")
@@ -197,7 +195,6 @@ def test_the_run_continues_when_its_log_cannot_be_written(home, start):
     read_file(wait_for(home, "databases/*.json"))
 
 
-@posix
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_run_that_a_signal_ends_saves_its_records(home, start, name, status):

@@ -23,11 +23,11 @@ def run(contenders, pace=PACE, rng=None, **options):
     return Bench(pace, *contenders, clock=contenders[0].time.clock(), rng=rng).run(**options)
 
 
-def fakes(*seconds, names="ab", order=None):
+def fakes(*seconds, names="ab", **options):
     """Contenders on one clock, by the seconds of their calls."""
     time = FakeTime()
     named = zip(names, seconds, strict=False)
-    return [FakeContender(name, time, each, order=order) for name, each in named]
+    return [FakeContender(name, time, each, **options) for name, each in named]
 
 
 def samples(timings):
@@ -71,7 +71,7 @@ def test_calls_that_take_no_time_end_and_rounds_can_be_run_one_by_one():
 
 def test_contenders_take_turns_with_pauses():
     order = []
-    contenders = fakes(1e-3, 1e-3, order=order)
+    contenders = fakes(1e-3, 1e-3, then=lambda contender: order.append(contender.name))
     timings, time = run(contenders), contenders[0].time
     assert "".join(order).endswith("abbaabbaabbaab")
     assert samples(timings) == [7, 7]
@@ -81,7 +81,7 @@ def test_contenders_take_turns_with_pauses():
 
 def test_the_order_can_be_shuffled_and_the_reported_progress_adds_up_to_one():
     order, progress = [], []
-    contenders = fakes(1e-3, 2e-3, order=order)
+    contenders = fakes(1e-3, 2e-3, then=lambda contender: order.append(contender.name))
     timings = run(contenders, rng=np.random.default_rng(0), rounds=9, report=progress.append)
     assert timings["b"].median == pytest.approx(2e-3, rel=0.01)
     rounds = ["".join(pair) for pair in zip(order[-18::2], order[-17::2], strict=True)]

@@ -25,16 +25,14 @@ class FakeTime:
 class FakeContender(Contender):
     """A call takes `seconds`, and waiting a fixed time; `then` is called after each burst."""
 
-    def __init__(self, name, time, seconds, step=1, order=None, then=lambda contender: None):
+    def __init__(self, name, time, seconds, step=1, then=lambda contender: None):
         self.name, self.step, self.time, self.each = name, step, time, seconds
         self.wait, self.then = 1e-5, then
         self.bursts = []
-        self.order = [] if order is None else order
 
     def enqueue(self, calls):
         assert calls % self.step == 0
         self.bursts.append(calls)
-        self.order.append(self.name)
         self.work(calls)
         if calls:
             self.then(self)
