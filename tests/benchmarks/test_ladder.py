@@ -20,7 +20,7 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.benchmark_fakes import FACTS, record_of
+from tests.support.benchmark_fakes import FACTS, records_of
 
 GPUS = (
     "sm_61", "sm_75", "sm_80", "sm_90", "gfx1030", "gfx1100", "gfx90a", "intel_gpu", "apple_gpu",
@@ -98,7 +98,7 @@ def test_the_report_has_a_page_for_each_step(tmp_path):
     steps = ladder_steps(4096, typical_traits("sm_90"))
     seconds = {step.name: 8.0 / 2**index for index, step in enumerate(steps)}
     seconds |= {CHOICE: 8.0 / 2**10, CUBLAS: 0.01, NUMPY: 1.0}
-    measured = [record_of(Case(8, 8, 8), name, each) for name, each in seconds.items()]
+    measured = records_of(Case(8, 8, 8), seconds)
     others = {CHOICE: "the choice", CUBLAS: "in place", NUMPY: "alone"}
     figures = {step.name: dict.fromkeys(COLUMNS, 0.5) | {"config": "MWG=1"} for step in steps}
     frame = ladder_frame(steps, others, measured, figures)

@@ -16,27 +16,25 @@ from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, 
 from benchmarks.session import matrix_suite
 from benchmarks.session.matrix_suite import cpu_targets, gpu_targets, matrix_runs
 from pyclgemm.selection.select import Choice
-from tests.support.benchmark_fakes import FACTS, record_of
+from tests.support.benchmark_fakes import FACTS, records_of
 from tests.support.typical_configs import INDIRECT
 
 #: GFLOPS of each contender.
 SPEEDS = {PLAN: 40, contenders.GEMM: 38, LAYER: 39, CLBLAST: 20, contenders.NUMPY: 10, CUBLAS: 50}
 
 
-def records_of(cases):
+def measured(cases):
     """Records of three samples: at the contender's speed, 10 % faster and 10 % slower."""
-    return [
-        record_of(
-            case, name, *(case.flops("float32") / speed / 1e9 * part for part in (1, 0.9, 1.1))
-        )
-        for case in cases
-        for name, speed in SPEEDS.items()
-    ]
+    records = []
+    for case in cases:
+        times = case.flops("float32") / 1e9 * np.array([1, 0.9, 1.1])
+        records += records_of(case, {name: times / speed for name, speed in SPEEDS.items()})
+    return records
 
 
 def test_a_table_has_speeds_and_ratios_in_the_order_of_the_cases_and_gaps():
     cases = suite_cases("square")
-    frame = report.to_frame(records_of(cases), FACTS)
+    frame = report.to_frame(measured(cases), FACTS)
     assert (frame["device"] == "Some Device").all()
     table = report.speed_table(frame, "square")
     assert list(table.index) == [str(case) for case in cases]
@@ -59,7 +57,7 @@ def test_a_table_has_speeds_and_ratios_in_the_order_of_the_cases_and_gaps():
 @pytest.mark.parametrize("suite", ["square", "dense", "random", "one"])
 def test_csv_and_plots_are_written(suite, tmp_path):
     cases = [Case(3, 4, 5, suite="one")] if suite == "one" else suite_cases(suite, count=50)
-    table, *plots = results.write_results(records_of(cases), FACTS, tmp_path / "new")
+    table, *plots = results.write_results(measured(cases), FACTS, tmp_path / "new")
     rows = pd.read_csv(table)
     assert len(rows) == 6 * len(cases)
     assert set(FACTS) <= set(rows.columns)
@@ -70,18 +68,12 @@ def test_csv_and_plots_are_written(suite, tmp_path):
         assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def frame_with(ratios):
-    """Products that take cuBLAS 10 us; `ratios` are the speeds of pyclgemm over cuBLAS's."""
-    records = [
-        record_of(Case(index + 1, 2, 3, suite="random"), name, seconds)
-        for index, ratio in enumerate(ratios)
-        for name, seconds in ((PLAN, 1e-5 / ratio), (CUBLAS, 1e-5))
-    ]
-    return report.to_frame(records, FACTS)
-
-
 def test_the_distribution_of_ratios_and_the_worst_cases():
-    frame = frame_with([0.51, 0.25, 0.9, 0.96, 2.0])
+    records = []
+    for m, ratio in enumerate((0.51, 0.25, 0.9, 0.96, 2.0), 1):
+        case = Case(m, 2, 3, suite="random")
+        records += records_of(case, {PLAN: 1e-5 / ratio, CUBLAS: 1e-5})
+    frame = report.to_frame(records, FACTS)
     summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
     wanted = {
         "least": 0.25, "5 %": 0.302, "25 %": 0.51, "median": 0.9, "75 %": 0.96, "most": 2.0,
@@ -97,11 +89,8 @@ def test_the_distribution_of_ratios_and_the_worst_cases():
 
 def test_layers_are_compared_with_those_of_cublas():
     case = Case(64, 64, 64, dense=True)
-    seconds = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, contenders.CUBLAS_LAYER: 0.99}
-    records = [
-        record_of(case, name, time, arithmetic=arithmetic_of("float16"))
-        for name, time in seconds.items()
-    ]
+    times = {PLAN: 1.0, LAYER: 1.1, CUBLAS: 1.0, contenders.CUBLAS_LAYER: 0.99}
+    records = records_of(case, times, arithmetic_of("float16"))
     table = report.speed_table(report.to_frame(records, FACTS), "shapes")
     assert table[f"layer x {contenders.CUBLAS_LAYER}"].iloc[0] == pytest.approx(0.9)
     assert not table.filter(like="x cuBLAS.layer").empty
@@ -111,11 +100,9 @@ def test_the_bandwidth_of_few_rows_and_the_targets_met():
     cases = [case for case in limit_targets() if case.m in (1, 2048)]
     # 1x1024x1024 moves 4.2 MB: in 4.2 us at 1000 GB/s.
     seconds = {"2048x2048x2048": 1e-3, "1x4096x4096": 1e-3, "1x1024x1024": 4.202496e-6}
-    records = [
-        record_of(case, name, part * seconds[str(case)])
-        for case in cases
-        for name, part in ((PLAN, 1.0), (CUBLAS, 0.98))
-    ]
+    records = []
+    for case in cases:
+        records += records_of(case, {PLAN: seconds[str(case)], CUBLAS: 0.98 * seconds[str(case)]})
     frame = report.to_frame(records, {**FACTS, "read_gb_s": "1100.0"})
     table = add_targets(report.speed_table(frame, "limit"), frame)
     assert table.loc["1x1024x1024", "GB/s"] == pytest.approx(1000)
@@ -176,7 +163,7 @@ def test_the_table_of_targets(tmp_path):
     for dtype, precision, name, speed, error, value, verdict in measured:
         how = arithmetic_of(dtype, precision)
         seconds = case.flops("float32") / speed / 1e12
-        records.append(record_of(case, name, seconds, arithmetic=how, error=error))
+        records += records_of(case, {name: seconds}, how, error)
         if verdict:
             wanted[str(how), name] = (value, verdict)
     frame = report.to_frame(records, FACTS)
@@ -202,8 +189,7 @@ def unseen_frame(*ratios):
     for index, ratio in enumerate(ratios):
         times = {PLAN: 12e-6 / ratio, "pyclgemm 2": 1e-5, CUBLAS: 12e-6}
         case = Case(8, 16, 8 * (index + 1), "TN")
-        records = [record_of(case, name, seconds) for name, seconds in times.items()]
-        rows.append(unseen_row(records, choices) | FACTS)
+        rows.append(unseen_row(records_of(case, times), choices) | FACTS)
     return pd.DataFrame(rows)
 
 
@@ -223,8 +209,7 @@ def test_a_split_precision_is_compared_with_true_float32():
     split = arithmetic_of("float32", "TF32_TF32_F32_X3")
     choice = Choice("matrix", INDIRECT, "device", "a file", "a reason")
     times = {PLAN: 2e-5, TRUE_FLOAT32: 1e-5}
-    records = [record_of(Case(8, 8, 8), *one, arithmetic=split) for one in times.items()]
-    row = unseen_row(records, dict.fromkeys(times, choice))
+    row = unseen_row(records_of(Case(8, 8, 8), times, split), dict.fromkeys(times, choice))
     assert row["over_float32"] == pytest.approx(0.5)
     # No other library has this precision, and true float32 is no choice for it.
     assert np.isnan([row["ratio"], row["lost"], row["predicted_us"]]).all()

@@ -42,8 +42,10 @@ def call_once(contender, operands, calls=1):
     return operands.error(contender.result(), contender.precision, contender.bias)
 
 
-def record_of(case, name, *seconds, arithmetic=FLOAT32, error=1e-7):
-    return Record(case, arithmetic, name, Timing(3, seconds), 1, 0.1, error)
+def records_of(case, times, arithmetic=FLOAT32, error=1e-7):
+    """Records of contenders on a case; `times` has the seconds of a sample, or of several."""
+    timings = {name: Timing(3, tuple(np.atleast_1d(seconds))) for name, seconds in times.items()}
+    return [Record(case, arithmetic, name, timings[name], 1, 0.1, error) for name in timings]
 
 
 class FakeTensor(np.ndarray):
