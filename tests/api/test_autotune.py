@@ -163,9 +163,7 @@ def test_arguments_that_are_refused(queue, square, name, value, of):
             pyclgemm.DenseLayer(queue, square[1]).autotune(**{"batch_sizes": [], name: value})
 
 
-def test_a_record_of_a_packed_operand_is_used_for_packed_operands_alone(
-    queue, records, square, traits
-):
+def test_a_record_of_packed_operands_is_for_those_alone(queue, records, square):
     a, b = square
     packed = pyclgemm.pack(queue, b)
     choice = pyclgemm.plan(queue, a, packed).autotune(**BRIEFLY)

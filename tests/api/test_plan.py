@@ -133,9 +133,7 @@ def test_gemm_runs_the_choice_of_the_explanation(queue, hosts, arrays):
 @pytest.mark.parametrize(
     "options", [{}, {"add_event": False}, {"add_event": False, "return_event": True}], ids=str
 )
-def test_a_plan_waits_for_events_and_has_one_unless_told_otherwise(
-    fresh_queue, gate, hosts, by_array, options
-):
+def test_a_plan_waits_and_may_have_an_event(fresh_queue, gate, hosts, by_array, options):
     a, b, out = upload(fresh_queue, *hosts)
     made = pyclgemm.plan(fresh_queue, a, b, out=out)
     wait_for = [gate.event, cl.enqueue_marker(fresh_queue)]

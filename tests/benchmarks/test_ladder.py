@@ -124,7 +124,7 @@ def test_the_report_has_a_page_for_each_step(tmp_path):
     assert found == facts
 
 
-def test_the_compiled_steps(tmp_path):
+def test_the_compiled_steps():
     try:
         find_clang(None), find_rocm_path(None)
         figures, _ = compile_ladder("gfx1100", 256)
