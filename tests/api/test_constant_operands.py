@@ -88,10 +88,8 @@ def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
     weight, bias, x = draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,), (rows, INPUTS), dtype=dtype)
     epilogue = {"bias": bias if with_bias else None, "activation": activation}
     layer = pyclgemm.DenseLayer(queue, weight, **epilogue)
-    assert_gemm(layer(x), x, weight, **epilogue)
-    got = layer(*upload(queue, x))
-    assert got.shape == (rows, OUTPUTS)
-    assert_gemm(got, x, weight, **epilogue)
+    for given in (x, *upload(queue, x)):
+        assert_gemm(layer(given), x, weight, **epilogue)
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
