@@ -18,7 +18,6 @@ from benchmarks.products.operands import make_operands, poison, with_padding
 from benchmarks.session.session import Session
 from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Pace
-from pyclgemm.measure.filled_queue import QueueBlocker
 from tests.support.bench_fakes import FakeDevice, QueuedContender
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
@@ -158,7 +157,7 @@ def test_cublas_computes_in_the_same_precision(queue, rng, kind, layer):
     assert contender.result().dtype.name == how.result_dtype
 
 
-def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue):
+def test_cublas_without_a_graph_and_the_blocker_of_its_stream(queue, monkeypatch):
     made = make_float32(queue, Case(24, 16, 32, "NT"))
     torch = FakeTorch()
     contender = CublasStreamContender(torch, 0, made)
@@ -166,14 +165,9 @@ def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue)
     assert contender.blocker is None and torch.called == []
     assert call_once(contender, made, 3).ratio < 1
     assert torch.called == ["matmul"] * 3
-
-
-def test_the_stream_of_cublas_is_held_for_the_cycles_of_a_time(queue, monkeypatch):
     ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
-    made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
-    torch = FakeTorch()
     monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
-    blocker = CublasStreamContender(torch, 0, made).blocker
+    blocker = CublasStreamContender(torch, 0, replace(made, blocker=Mock())).blocker
     assert isinstance(blocker, cublas.StreamBlocker)
     is_holding = blocker.hold(0.003)
     assert torch.slept[-1] == pytest.approx(6_000_000, abs=1)
