@@ -31,7 +31,7 @@ from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
 from tests.support.facts import analysed, recorded
 from tests.support.families import traffic_of
-from tests.support.system import output_of, text_of
+from tests.support.system import text_of
 from tests.support.typical_configs import CPU, WGMMA
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
@@ -119,16 +119,6 @@ def test_explain_names_the_packed_operands_and_the_reason(shape, dtype, config, 
     strided = replace(CUBE.problem(), a=MatrixLayout("strided"))
     text = describe_packing(strided, INDIRECT, ["pack_a", "gemm"])
     assert text == "a (neither its rows nor its columns are contiguous)"
-
-
-def test_the_explain_command():
-    command = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
-    lines = dict(line.split(maxsplit=1) for line in output_of(*command).splitlines())
-    assert lines["unit"].startswith("none") and lines["packed"]
-    command.append("--result-dtype")
-    assert "float16 -> float32" in output_of(*command, "float32")
-    wrong = output_of(*command, "float64", code=2)
-    assert "the result of float16 operands is float16 or float32" in wrong
 
 
 def test_a_profile_uses_the_ceiling_of_the_unit(units, queue):

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.products.arithmetic import arithmetic_of
 from benchmarks.products.case import Case, parse_shapes
-from benchmarks.products.shapes import SUITES, Target, limit_targets, suite_cases, unseen_cases
+from benchmarks.products.shapes import SUITES, limit_targets, suite_cases, unseen_cases
 from pyclgemm.cli.options import SUITES as TUNED
 from pyclgemm.errors import PyclgemmError
 
@@ -97,11 +97,3 @@ def test_every_product_of_the_suite_limit_has_a_target():
         "16x16x100000": (0.9, None), "32x1024x1024": (1.0, 0.85), "35x8457x2560": (0.95, None),
     }  # fmt: skip
     assert {name: (targets[name].ratio, targets[name].bandwidth) for name in wanted} == wanted
-
-
-@pytest.mark.parametrize(
-    ("ratio", "bandwidth", "met"),
-    [(1.0, 0.1, True), (0.9, 0.85, True), (0.99, 0.84, False), (float("nan"), 0.9, True)],
-)
-def test_one_of_two_targets_is_enough(ratio, bandwidth, met):
-    assert Target(1.0, 0.85).is_met(ratio, bandwidth) == met

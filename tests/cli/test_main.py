@@ -75,6 +75,8 @@ def test_source_has_the_options_asked_for():
         ("explain 8x8x8*10000 --architecture sm_90",
          ["8 x 8 x 8, 10000 products, float32", "path     small", "measured on this very product"]),
         ("explain 128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
+        ("explain 64x64x64 --dtype float16 --architecture sm_70 --result-dtype float32",
+         ["float16 -> float32", "unit     none", "packed   "]),
     ],
 )  # fmt: skip
 def test_source_and_explain_need_no_device(no_device, command, words):
@@ -91,6 +93,10 @@ def test_source_and_explain_need_no_device(no_device, command, words):
         ("explain 2x3x4 --device 0 --architecture sm_90", "exclude each other"),
         ("explain 2x3x4 --trans-a --conjugate-a", "exclude each other"),
         ("explain 2x3x4 --dtype int32", "'int32' is not one of"),
+        (
+            "explain 2x3x4 --architecture sm_70 --dtype float16 --result-dtype float64",
+            "the result of float16 operands is float16 or float32",
+        ),
         ("profile 8x8x8*5", "'8x8x8*5' is not of the form MxNxK"),
         ("profile 2x3x4 --rounds 0", "--rounds"),
         ("precision 2x3", "is not of the form MxNxK"),
