@@ -196,8 +196,11 @@ def test_the_command(device, cpu_only, home, timed, tmp_path):
     assert "--shapes 24x40x32" in first.command and "--no-figures" in first.command
     assert run("--table", str(ab.default_log())) == markdown_table([first, second])
     other = tmp_path / "other.jsonl"
-    run(*here, "--log", str(other), "--technique", "blocks", changes=["KC=128"])
-    assert read_records(other)[0].technique == "blocks"
+    options = ("--base", "database", "--log", str(other), "--technique", "blocks")
+    run(*here, *options, changes=["KC=128"])
+    (record,) = read_records(other)
+    assert (record.base, record.technique) == ("database", "blocks")
+    assert record.results[0].after.config == record.results[0].before.config | {"KC": 128}
 
 
 def test_an_interrupted_command_keeps_its_records(cpu_only, home, monkeypatch):

@@ -18,6 +18,7 @@ from benchmarks.products.operands import make_operands, poison, with_padding
 from benchmarks.session.session import Session
 from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Pace
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.bench_fakes import FakeDevice, QueuedContender
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
@@ -235,11 +236,10 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
 
 @pytest.mark.first_runtime
 def test_clblast_takes_batches(library, queue, rng):
-    a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
+    a, b = draw(rng, (3, 7, 11), (3, 5, 11))
     out = cl_array.zeros(queue, (3, 7, 5), np.float32)
-    operands = (cl_array.to_device(queue, host) for host in (a, b))
-    library.gemm(queue, *operands, out, trans_b=True)
-    np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+    library.gemm(queue, *upload(queue, a, b), out, trans_b=True)
+    assert_gemm(out, a, b, trans_b=True)
 
 
 def test_clblast_refuses_layouts_shapes_and_types(library, queue):
