@@ -19,7 +19,7 @@ from benchmarks.session.session import Session
 from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Pace
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.bench_fakes import FakeDevice, QueuedContender
+from tests.support.bench_fakes import FakeContender, FakeDevice
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.reference import assert_close, expected_gemm
@@ -270,14 +270,14 @@ def test_an_absent_clblast_is_left_out_with_a_message(queue, monkeypatch, messag
         clblast.load()
 
 
-class CheckedFake(contenders.CheckedContender, QueuedContender):
+class CheckedFake(contenders.CheckedContender, FakeContender):
     """A contender whose calls take the device 10 us, and whose result is NumPy's product."""
 
     precision = FLOAT32.precision
 
     def __init__(self, operands, name=CLBLAST, device=None, **options):
-        super().__init__(device or operands.blocker or FakeDevice(), 1e-5, 1e-6, **options)
-        self.name, self.blocker = name, operands.blocker
+        device, blocker = device or operands.blocker or FakeDevice(), operands.blocker
+        super().__init__(device, 1e-5, 1e-6, name, blocker=blocker, **options)
         self.value = operands.host[0] @ operands.host[1]
 
     def poison(self):

@@ -12,7 +12,7 @@ from pyclgemm.measure import filled_queue
 from pyclgemm.measure.bench import PACES, Bench, Calls, Pace, calibrate, pace_for
 from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Burst, QueueBlocker, fill_queue
 from pyclgemm.tuning.worker import clearly_slower
-from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime
 from tests.support.gates import is_complete
 
 PACE = Pace(burst=0.01, rest=2.0, rounds=7)
@@ -24,10 +24,10 @@ def run(contenders, pace=PACE, rng=None, **options):
 
 
 def fakes(*seconds, names="ab", **options):
-    """Contenders on one clock, by the seconds of their calls."""
-    time = FakeTime()
+    """Contenders on one clock, whose calls take the host these seconds."""
+    device = FakeDevice()
     named = zip(names, seconds, strict=False)
-    return [FakeContender(name, time, each, **options) for name, each in named]
+    return [FakeContender(device, 0.0, each, name, **options) for name, each in named]
 
 
 def samples(timings):
@@ -38,8 +38,8 @@ def samples(timings):
 @pytest.mark.parametrize("step", [1, 6])
 @pytest.mark.parametrize("pace", [PACE, CAREFUL])
 def test_a_burst_takes_about_as_long_as_asked_or_is_one_step(seconds, step, pace):
-    time = FakeTime()
-    calls, elapsed = calibrate(FakeContender("x", time, seconds, step), pace, time.clock())
+    (contender,) = fakes(seconds, step=step)
+    calls, elapsed = calibrate(contender, pace, contender.time.clock())
     assert calls % step == 0
     assert 0.8 <= elapsed / pace.burst <= 2 or calls == step
     assert elapsed == pytest.approx(calls * seconds, rel=0.1)
@@ -169,7 +169,7 @@ def stalling():
         if contender.device.holds and stalls:
             contender.time.seconds += stalls.pop()
 
-    return QueuedContender(FakeDevice(), then=stall)
+    return fake(then=stall)
 
 
 def late_status():
@@ -180,12 +180,10 @@ def late_status():
     return contender
 
 
-def fake(*late, seconds=2e-6, host=9e-6, blocker=True, launches=1):
+def fake(*late, **options):
     """A contender whose blocker ends late by these seconds in turn, and later in time."""
-    contender = QueuedContender(FakeDevice(late + (0.0,) * 100_000), seconds, host)
-    contender.blocker = contender.blocker if blocker else None
-    contender.launches = launches
-    return contender
+    device = FakeDevice(late + (0.0,) * 100_000)
+    return FakeContender(device, **{"blocker": device} | options)
 
 
 NONE = (0.0,)
@@ -200,16 +198,14 @@ TIMED = {
     "a slow host": (lambda: fake(host=60e-6), "queue filled", 2e-6),
     "a blocker that ends early": (stalling, "queue filled", 2e-6),
     "long calls": (lambda: fake(seconds=2 * LONGEST_PRODUCT), "host", 2 * LONGEST_PRODUCT),
-    "no blocker": (lambda: fake(blocker=False), "host", 9e-6),
-    "a library that waits": (
-        lambda: QueuedContender(FakeDevice(), then=QueuedContender.finish), "host", 9e-6
-    ),
+    "no blocker": (lambda: fake(blocker=None), "host", 9e-6),
+    "a library that waits": (lambda: fake(then=FakeContender.finish), "host", 9e-6),
     "a blocker that varies": (lambda: fake(*VARYING * 2000), "host", 9e-6),
     # All samples of a contender are of one clock: its bursts are calibrated again, and timed on
     # the host if the blocker still varies.
     "it begins to vary": (lambda: fake(*NONE * 8, *VARYING * 2000), "host", 9e-6),
     "it varies in between": (lambda: fake(*NONE * 8, *VARYING * 14), "queue filled", 2e-6),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("takes", [1, 3])

@@ -22,28 +22,6 @@ class FakeTime:
         self.pauses.append(seconds)
 
 
-class FakeContender(Contender):
-    """A call takes `seconds`, and waiting a fixed time; `then` is called after each burst."""
-
-    def __init__(self, name, time, seconds, step=1, then=lambda contender: None):
-        self.name, self.step, self.time, self.each = name, step, time, seconds
-        self.wait, self.then = 1e-5, then
-        self.bursts = []
-
-    def enqueue(self, calls):
-        assert calls % self.step == 0
-        self.bursts.append(calls)
-        self.work(calls)
-        if calls:
-            self.then(self)
-
-    def work(self, calls):
-        self.time.seconds += calls * self.each
-
-    def finish(self):
-        self.time.seconds += self.wait
-
-
 class FakeDevice:
     """A device that works through its queue while the host goes on; it is its own blocker.
 
@@ -67,18 +45,26 @@ class FakeDevice:
         return lambda: self.time.seconds < end
 
 
-class QueuedContender(FakeContender):
-    """A call takes the device `seconds`, and the host `host`."""
+class FakeContender(Contender):
+    """A call takes the host and the device so many seconds; `then` is called after each burst."""
 
-    def __init__(self, device, seconds=2e-06, host=9e-06, **options):
-        super().__init__("x", device.time, host, **options)
-        self.blocker, self.launches = device, 1
-        self.device, self.device_seconds = device, seconds
+    def __init__(
+        self, device, seconds=2e-6, host=9e-6, name="x", step=1, blocker=None, launches=1,
+        then=lambda contender: None,
+    ):  # fmt: skip
+        self.device, self.time, self.blocker = device, device.time, blocker
+        self.seconds, self.host, self.wait = seconds, host, 1e-5
+        self.name, self.step, self.launches, self.then = name, step, launches, then
+        self.bursts = []
 
-    def work(self, calls):
+    def enqueue(self, calls):
+        assert calls % self.step == 0
+        self.bursts.append(calls)
         for _ in range(calls):
-            self.time.seconds += self.each
-            self.device.add(self.device_seconds)
+            self.time.seconds += self.host
+            self.device.add(self.seconds)
+        if calls:
+            self.then(self)
 
     def finish(self):
         self.time.seconds = max(self.time.seconds, self.device.done_at) + self.wait
