@@ -224,7 +224,7 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
     alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype.startswith("complex") else (1.5, 0.25)
     options = {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
     try:
-        library.gemm(queue, a.array, b.array, c.array, **options)
+        library.prepare(queue, a.array, b.array, c.array, **options)()
     except clblast.CLBlastError as error:
         if error.status in (-2044, -2045):
             pytest.skip(str(error))
@@ -238,7 +238,7 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
 def test_clblast_takes_batches(library, queue, rng):
     a, b = draw(rng, (3, 7, 11), (3, 5, 11))
     out = cl_array.zeros(queue, (3, 7, 5), np.float32)
-    library.gemm(queue, *upload(queue, a, b), out, trans_b=True)
+    library.prepare(queue, *upload(queue, a, b), out, trans_b=True)()
     assert_gemm(out, a, b, trans_b=True)
 
 
@@ -256,7 +256,7 @@ def test_clblast_refuses_layouts_shapes_and_types(library, queue):
     # The array has more rows than its buffer.
     beyond = cl_array.Array(queue, (8, 4), np.float32, data=square.base_data)
     with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
-        library.gemm(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))
+        library.prepare(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))()
 
 
 def test_an_absent_clblast_is_left_out_with_a_message(queue, monkeypatch, messages):
