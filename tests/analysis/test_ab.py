@@ -1,4 +1,4 @@
-"""Changes against a baseline: reading them, deciding, recording, and the command."""
+"""Comparisons of a change with a baseline: their verdict, their log, and the command."""
 
 import json
 from unittest.mock import Mock
@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from pyclgemm import CpuConfig
-from pyclgemm.analysis import ab, ceilings
+from pyclgemm.analysis import ab
 from pyclgemm.analysis.ab import Comparison, append_record, read_records
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.report import markdown_table
@@ -27,28 +27,26 @@ def test_configurations_as_text_and_in_files(tmp_path):
         (parse_config, "database", AskedConfig()),
         (parse_config, "direct", AskedConfig("direct")),
         (parse_config, " cpu:mr=4, NR=16 ", AskedConfig("cpu", {"MR": 4, "NR": 16})),
+        (parse_config, str(path), AskedConfig("cpu", {"MR": 4})),
         (parse_change, "KWG=32,PADA=4", AskedConfig(None, {"KWG": 32, "PADA": 4})),
         (parse_change, "direct:WGD=32", AskedConfig("direct", {"WGD": 32})),
-        *(
-            (read, str(path), AskedConfig("cpu", {"MR": 4}))
-            for read in (parse_config, parse_change)
-        ),
+        (parse_change, str(path), AskedConfig("cpu", {"MR": 4})),
     ):
         assert read(text) == config
 
 
-def test_speed_is_compared_burst_by_burst():
-    # The machine slows down to half: the ratio of neighbours stays.
+def test_the_speedup_is_the_median_over_neighbouring_bursts():
+    # The machine slows down to half its speed; the ratio of neighbouring bursts stays.
     ratio, error = ab.speedup([1.0, 1.0, 2.0, 2.0, 2.0], [0.8, 0.8, 1.6, 1.6, 1.6])
     assert ratio == pytest.approx(1.25)
     assert error == pytest.approx(0, abs=1e-9)
-    # One burst that something else delayed changes neither.
+    # One delayed burst changes neither the ratio nor its error.
     assert ab.speedup([1.0, 1.0, 1.0, 1.0, 9.0], [0.8] * 5) == (1.25, 0.0)
     _, noisy = ab.speedup([1.0, 1.1, 0.9, 1.2, 0.8], [1.0] * 5)
     assert 0.05 < noisy < 0.2
 
 
-def test_shapes_are_joined_by_the_geometric_mean_and_decide():
+def test_the_geometric_mean_over_the_shapes_decides():
     assert ab.combine([2.0, 0.5, 1.0], [0.03] * 3) == pytest.approx((1, 2 * 0.03 / 3**0.5))
     assert (ab.decide(1.021, 0.001), ab.decide(0.979, 0.001)) == ("kept", "rejected")
     for measured in [(1.019, 0.001), (1.05, 0.06), (0.981, 0.001), (0.9, 0.2), (1.0, 0.0)]:
@@ -62,7 +60,7 @@ def comparison(queue):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Sets the seconds that each side takes; the results are still checked."""
+    """A function that fixes the seconds of each side; the results are still checked."""
 
     def fix(**seconds):
         times = {name: Timing(1, (each,) * 5) for name, each in seconds.items()}
@@ -75,22 +73,14 @@ def test_a_faster_change_is_kept(comparison, cpu_only, timed):
     timed(before=2e-3, after=1e-3)
     record = comparison.run(CPU, "KC=128", technique="shallower block", command="here")
     assert (record.verdict, record.ratio, record.spread) == ("kept", pytest.approx(2), 0)
-    said = record.technique, record.command, record.dtype
-    assert said == ("shallower block", "here", "float32")
-    assert [one.shape for one in record.results] == ["24x40x32", "9x17x20"]
+    assert (record.technique, record.command) == ("shallower block", "here")
+    assert record.dtype == "float32"
+    assert [result.shape for result in record.results] == ["24x40x32", "9x17x20"]
     first = record.results[0]
     before = {"path": "cpu", **CpuConfig(MR=4, NR=16, KC=256, VW=4).as_dict()}
     assert (first.before.config, first.after.config) == (before, before | {"KC": 128})
     assert first.before.gflops == pytest.approx(2 * 24 * 40 * 32 / 2e-3 / 1e9, abs=1e-3)
     assert first.after.gflops == pytest.approx(2 * first.before.gflops, abs=2e-3)
-
-
-def test_the_database_is_the_baseline_shape_by_shape(comparison, cpu_only, timed):
-    timed(before=1e-3, after=1e-3)
-    record = comparison.run("database", "KC=128")
-    assert (record.verdict, record.technique) == ("noise", "KC=128")
-    for one in record.results:
-        assert one.after.config == one.before.config | {"KC": 128}
 
 
 @pytest.mark.parametrize(
@@ -102,13 +92,13 @@ def test_the_database_is_the_baseline_shape_by_shape(comparison, cpu_only, timed
         ("indirect", "no database has a configuration"),
     ],
 )
-def test_what_cannot_be_compared_is_skipped_with_its_reason(comparison, cpu_only, change, reason):
+def test_impossible_changes_are_skipped_with_a_reason(comparison, cpu_only, change, reason):
     record = comparison.run(CPU, change)
     assert (record.verdict, record.ratio, record.results) == ("failed", None, ())
     assert [reason in text for text in record.skipped.values()] == [True] * len(SHAPES)
 
 
-def test_another_path_is_a_change(comparison, cpu_only, timed):
+def test_a_change_to_another_family(comparison, cpu_only, timed):
     timed(before=1e-3, after=2e-3)
     direct = "direct:WGD=8,MDIMCD=8,NDIMCD=8,MDIMAD=8,NDIMBD=8,KWID=2,VWMD=1,VWND=1"
     record = comparison.run(CPU, direct)
@@ -118,14 +108,12 @@ def test_another_path_is_a_change(comparison, cpu_only, timed):
     assert record.results[0].after.config["path"] == "direct"
 
 
-def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
-    queue, cpu_only, timed, monkeypatch
-):
-    depths = []
+def test_a_wrong_result_fails_the_change(queue, cpu_only, timed, monkeypatch):
+    checked = []
 
     def error(operands, product, precision):
-        depths.append(product.choice.config.KC)
-        is_wrong = (depths[-1], operands.shape.m) == (64, 9)
+        checked.append(product.choice.config.KC)
+        is_wrong = (checked[-1], operands.shape.m) == (64, 9)
         return Mock(fault="element (0, 0)" if is_wrong else None)
 
     monkeypatch.setattr(ab.Operands, "error", error)
@@ -135,10 +123,10 @@ def test_a_wrong_result_fails_the_change_and_baselines_are_checked_once(
     record = comparison.run(CPU, "KC=64")
     assert (record.verdict, len(record.results)) == ("failed", 1)
     assert "is wrong: element (0, 0)" in record.skipped["9x17x20"]
-    assert sorted(depths) == [64, 64, 128, 128, 256, 256]
+    assert sorted(checked) == [64, 64, 128, 128, 256, 256]  # the baseline once for each shape
 
 
-def test_what_cannot_be_measured_is_refused_at_once(queue, comparison):
+def test_too_few_rounds_and_too_large_matrices_are_refused(queue, comparison):
     with pytest.raises(ArgumentError, match="rounds is 2"):
         comparison.run("database", "KC=128", rounds=2)
     with pytest.raises(UnsupportedError, match="a of 16777216x1x16777216 takes"):
@@ -147,8 +135,8 @@ def test_what_cannot_be_measured_is_refused_at_once(queue, comparison):
 
 def test_figures_of_both_sides_are_recorded(queue, cpu_only, timed, monkeypatch):
     timed(before=1.0, after=1e-9)
-    known = Ceilings({"float32": 1000.0}, 100.0, None, None, 1e-5, "2026-01-01")
-    monkeypatch.setattr(ab, "ceilings_of", lambda queue: known)
+    ceilings = Ceilings({"float32": 1000.0}, 100.0, None, None, 1e-5, "2026-01-01")
+    monkeypatch.setattr(ab, "ceilings_of", lambda queue: ceilings)
     result = Comparison(queue, SHAPES[:1]).run(CPU, "KC=128").results[0]
     assert result.before.bottleneck["limit"] == "latency"
     assert result.after.bottleneck["limit"] != "latency"
@@ -161,7 +149,7 @@ def failed_record(**others):
     return ab_record(verdict="failed", ratio=None, spread=None, results=(), **others)
 
 
-def test_records_come_back_from_the_log(tmp_path):
+def test_records_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "new" / "ab.jsonl"
     append_record(path, ab_record())
     append_record(path, failed_record())
@@ -189,46 +177,34 @@ def test_the_table_in_markdown():
     assert "`direct -> MR=6`" in lines[3] and "failed: no" in lines[3]
 
 
-@pytest.fixture
-def log(monkeypatch, tmp_path):
-    path = tmp_path / "user" / "ab.jsonl"
-    monkeypatch.setattr(ceilings, "ceilings_folder", lambda: tmp_path / "ceilings")
-    monkeypatch.setattr(ab, "default_log", lambda: path)
-    return path
-
-
 def run(*arguments, changes=(), code=0):
-    """The output of the command; with changes, it measures one small product."""
+    """The output of the command; with changes, it compares them on one small product."""
     if changes:
         arguments = ("--base", CPU, "--no-figures", "--shapes", "24x40x32", *arguments)
         arguments += tuple(word for change in changes for word in ("--change", change))
     return output_of("ab", *arguments, code=code)
 
 
-def test_the_command(device, cpu_only, log, timed, tmp_path):
+def test_the_command(device, cpu_only, home, timed, tmp_path):
     timed(before=1e-3, after=1e-3)
     here = ("--device", rank_of(device))
     output = run(*here, changes=["KC=128", "NR=18"])
     assert "noise" in output and "NR must be a multiple of VW" in " ".join(output.split())
-    first, second = read_records(log)
-    assert (first.change, first.verdict) == ("KC=128", "noise")
+    first, second = read_records(ab.default_log())
+    assert (first.change, first.technique, first.verdict) == ("KC=128", "KC=128", "noise")
     assert (second.change, second.verdict) == ("NR=18", "failed")
     assert "--shapes 24x40x32" in first.command and "--no-figures" in first.command
-    assert run("--table", str(log)) == markdown_table([first, second])
+    assert run("--table", str(ab.default_log())) == markdown_table([first, second])
     other = tmp_path / "other.jsonl"
-    run(*here, "--log", str(other), "--technique", "blocks", changes=["KC=128"])
-    assert read_records(other)[0].technique == "blocks"
+    options = ("--base", "database", "--log", str(other), "--technique", "blocks")
+    run(*here, *options, changes=["KC=128"])
+    (record,) = read_records(other)
+    assert (record.base, record.technique) == ("database", "blocks")
+    assert record.results[0].after.config == record.results[0].before.config | {"KC": 128}
 
 
-def test_interruption_keeps_what_was_compared(cpu_only, log, timed, monkeypatch):
-    real = Comparison.run
-
-    def interrupted(self, base, change, **others):
-        if change == "KC=64":
-            raise KeyboardInterrupt
-        return real(self, base, change, **others)
-
-    timed(before=1e-3, after=1e-3)
-    monkeypatch.setattr(Comparison, "run", interrupted)
+def test_an_interrupted_command_keeps_its_records(cpu_only, home, monkeypatch):
+    times = dict.fromkeys(("before", "after"), Timing(1, (1e-3,) * 5))
+    monkeypatch.setattr(ab.Bench, "run", Mock(side_effect=[times, KeyboardInterrupt]))
     assert "Aborted" in run(changes=["KC=128", "KC=64"], code=1)
-    assert [one.change for one in read_records(log)] == ["KC=128"]
+    assert [record.change for record in read_records(ab.default_log())] == ["KC=128"]

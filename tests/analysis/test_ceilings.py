@@ -1,6 +1,8 @@
-"""The kernels that measure a device do the work that is counted, and the figures are kept."""
+"""The kernels that measure a device do the work that is counted; its ceilings are saved."""
 
+import re
 from dataclasses import asdict, replace
+from itertools import product
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -9,11 +11,16 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import ceilings
+from pyclgemm.analysis.precision import ALGORITHMS
+from pyclgemm.codegen.matrix_units import matrix_unit
+from pyclgemm.device.probe import MARK
+from pyclgemm.device.traits import typical_traits
+from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.measure.bench import PACES, Pace, Timing
 from pyclgemm.problem.precision import resolve_precision
 from tests.support.facts import cpu, gpu
 
-H100 = gpu(max_allocation_bytes=2**34)
+H100 = replace(typical_traits("sm_90"), max_allocation_bytes=2**34)
 PROCESSOR = cpu(compute_units=12, vector_bytes=32, max_allocation_bytes=2**34)
 
 
@@ -28,7 +35,7 @@ def result_of(queue, job, rounds, content=None):
 
 
 def as_gpu(traits):
-    """The device taken for a GPU of one compute unit."""
+    """The traits of the device as if it were a GPU of one compute unit."""
     return replace(traits, type="gpu", vendor="some", compute_units=1, vector_bytes=4)
 
 
@@ -37,16 +44,16 @@ def shown_traits(request, traits):
     return traits if request.param == "as it is" else as_gpu(traits)
 
 
-def test_the_peak_is_that_of_what_multiplies():
-    known = ceilings.Ceilings(
+def test_a_family_has_the_peak_of_its_units():
+    measured = ceilings.Ceilings(
         {"float32": 60e3}, 3e3, None, None, 5e-6, "2026-01-01", {"matrix tf32": 390e3}
     )
-    for family, precision, peak in (
-        ("matrix", "TF32_TF32_F32_X3", (130e3, "tf32 by matrix units, 3 products each")),
-        ("direct", None, (60e3, "float32")),
+    for family, precision, gflops, name in (
+        ("matrix", "TF32_TF32_F32_X3", 130e3, "tf32 by matrix units, 3 products each"),
+        ("direct", None, 60e3, "float32"),
     ):
-        found = ceilings.peak_of(known, family, resolve_precision(precision, "float32"))
-        assert found == ceilings.Peak(*peak)
+        peak = ceilings.peak_of(measured, family, resolve_precision(precision, "float32"))
+        assert peak == ceilings.Peak(gflops, name)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -67,7 +74,7 @@ def test_arithmetic_does_every_multiply_add(queue, shown_traits, dtype, require)
 
 
 def reads_of(walk, load, item):
-    """The vectors that work-items read as their read `load`."""
+    """The vector that each work-item reads in its load number `load`."""
     step = walk.step + item // walk.items * walk.group_step
     return (item * walk.item_step + load * step) % walk.vectors
 
@@ -80,7 +87,7 @@ def test_a_pass_reads_every_byte_once(traits, size):
     times = np.zeros(walk.vectors, np.uint8)
     items = np.arange(walk.items * walk.groups)
     for load in range(walk.rounds * ceilings.GLOBAL_LOADS):
-        times[reads_of(walk, load, items)] += 1  # all of them different, or the sum below is less
+        times[reads_of(walk, load, items)] += 1  # a vector read twice counts once, one is missed
     assert (times == 1).all()
 
 
@@ -89,47 +96,39 @@ def test_every_group_reads_every_byte_once():
     assert walk.bytes == walk.groups * 2**21
     loads = np.arange(walk.rounds * ceilings.GLOBAL_LOADS)[:, None]
     first = reads_of(walk, loads, np.arange(walk.groups) * walk.items)
-    # A group reads its own width side by side, from a multiple of it on: so in whole chunks.
+    # The work-items of a group read neighbouring vectors, from a multiple of their number on.
     last = reads_of(walk, loads, np.arange(walk.groups) * walk.items + walk.items - 1)
     assert (first % walk.items == 0).all() and (last - first == walk.items - 1).all()
     chunks = first // walk.items
     assert (np.sort(chunks, axis=0) == loads).all()
-    # No two of a compute unit, which are 132 apart, go the same way.
-    ways = np.diff(chunks[:2, ::132], axis=0) % len(chunks)
-    assert len(np.unique(ways)) == ways.size
+    # The groups of a compute unit, 132 apart, all have different steps.
+    steps = np.diff(chunks[:2, ::132], axis=0) % len(chunks)
+    assert len(np.unique(steps)) == steps.size
 
 
-def numbers(size):
-    """Small whole numbers, whose sums are exact."""
-    return np.random.default_rng(1).integers(0, 8, size // 4).astype(np.float32)
-
-
-def test_the_kernel_reads_what_a_pass_says(queue, shown_traits):
-    walk = ceilings.pass_over(shown_traits, 2**21)
-    content = numbers(2**21)
-    job = ceilings.global_job(shown_traits, walk)
+def test_the_kernel_reads_every_byte(queue, shown_traits, rng):
+    content = rng.integers(0, 8, 2**19).astype(np.float32)  # whose sums are exact
+    job = ceilings.global_job(shown_traits, ceilings.pass_over(shown_traits, content.nbytes))
     assert result_of(queue, job, 1, content).sum() == content.sum()
     # Each group reads all.
-    shown = as_gpu(shown_traits)
-    walk = ceilings.passes_of_groups(shown, 2**18)
-    content = numbers(2**18)
-    job = ceilings.global_job(shown, walk)
-    out = result_of(queue, job, 1, content).reshape(walk.groups, walk.items)
-    assert (out.sum(axis=1) == content.sum()).all()
+    shown, content = as_gpu(shown_traits), content[: 2**16]
+    walk = ceilings.passes_of_groups(shown, content.nbytes)
+    out = result_of(queue, ceilings.global_job(shown, walk), 1, content)
+    assert (out.reshape(walk.groups, -1).sum(axis=1) == content.sum()).all()
 
 
 def test_only_nvidia_reads_past_the_first_level_cache():
-    for vendor, walk_of, past in (
-        ("nvidia", ceilings.passes_of_groups, True), ("nvidia", ceilings.pass_over, False),
-        ("amd", ceilings.passes_of_groups, False), ("amd", ceilings.pass_over, False),
-    ):  # fmt: skip
+    walks = (ceilings.passes_of_groups, ceilings.pass_over)
+    counts = []
+    for vendor, walk_of in product(("nvidia", "amd"), walks):
         traits = replace(H100, vendor=vendor)
         text = ceilings.global_job(traits, walk_of(traits, 2**28)).source.text
-        assert text.count("ld.global.cg.v4.f32") == (ceilings.GLOBAL_LOADS if past else 0)
+        counts.append(text.count("ld.global.cg.v4.f32"))
+    assert counts == [ceilings.GLOBAL_LOADS, 0, 0, 0]
 
 
-def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, monkeypatch):
-    """More rounds in a launch would read again what the groups that are running have cached."""
+def test_a_repeated_pass_is_a_launch_of_its_own(queue, shown_traits, monkeypatch):
+    """In one launch the running groups would read again what they have cached."""
     walk = ceilings.pass_over(shown_traits, 2**21)
     launch = Mock(side_effect=cl.enqueue_nd_range_kernel)
     monkeypatch.setattr(ceilings.cl, "enqueue_nd_range_kernel", launch)
@@ -139,7 +138,7 @@ def test_a_launch_is_one_pass_however_often_it_is_repeated(queue, shown_traits, 
     assert launch.call_count == 16
 
 
-def test_the_buffer_is_beyond_the_caches_and_within_the_memory():
+def test_the_buffer_exceeds_the_caches_and_fits_the_memory():
     def size(memory, cache, traits):
         device = SimpleNamespace(global_mem_size=memory, global_mem_cache_size=cache)
         return ceilings._buffer_bytes(device, traits)
@@ -163,44 +162,82 @@ def test_local_memory_is_read_as_often_as_counted(queue, traits):
     assert job.amount == 16 * loads * repeats * len(out)
 
 
-def test_measurement_gives_what_the_device_has(queue, shown_traits, monkeypatch):
+@pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
+def test_the_ceiling_of_a_unit_counts_its_instructions(queue, operand, monkeypatch, require):
+    require("float64")
+    monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
+    monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
+    unit = next(one for one in ceilings.units_of(H100, matrix_unit) if one.operand == operand)
+    job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
+    # The instruction is replaced by one that adds 1 to each of its results.
+    add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
+    text, count = re.subn(r"asm\(.*?\);", add, job.source.text, flags=re.DOTALL)
+    assert count == 1
+    job = replace(job, source=replace(job.source, text=text), groups=1)
+    # Sums start at the number of their chain.
+    assert (result_of(queue, job, 5)[:32] == 0 + 1 + 2 + 3 * 2 * 5 * unit.result_elements).all()
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
+def test_every_unit_has_a_ceiling(architecture):
+    traits = typical_traits(architecture)
+    precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
+    units = ceilings.units_of(traits, matrix_unit)
+    wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
+    assert {unit.operand for unit in units} == wanted
+    for unit in units:
+        text = ceilings.unit_job(traits, unit).source.text
+        definition, calls = 1, ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
+        assert text.count("multiply_accumulate(") == definition + calls
+        assert text.count(unit.instruction.partition("(")[0]) == 1
+
+
+def test_every_warpgroup_unit_has_a_ceiling():
+    units = ceilings.units_of(H100, wgmma_unit)
+    assert {unit.operand for unit in units} == {"float16", "bfloat16", "tf32", "int8"}
+    assert not ceilings.units_of(typical_traits("sm_80"), wgmma_unit)
+    for unit in units:
+        source = ceilings.warpgroup_job(H100, unit).source
+        assert source.target == "sm_90a" and source.local_size == (256,)
+        # Every instruction that the compiler lacks has the mark.
+        assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
+        assert source.text.count(unit.instruction(256)) == 1
+        # The rows of two warpgroups, and the columns, have 128 bytes each.
+        assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
+
+
+def test_a_device_has_the_ceilings_of_its_types_and_memories(queue, shown_traits, monkeypatch):
     monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)
     monkeypatch.setattr(ceilings, "traits_of", lambda device: shown_traits)
-    told = []
-    *_, figures = ceilings.measure_ceilings(queue, told.append)
-    found = ceilings.Ceilings(**figures)
+    reported = []
+    *_, figures = ceilings.measure_ceilings(queue, reported.append)
+    measured = ceilings.Ceilings(**figures)
     types = {"float32"} | {t for t in ("float16", "float64") if getattr(shown_traits, t)}
-    assert set(found.arithmetic) == types and "global memory" in told
-    assert all(value > 0 for value in (*found.arithmetic.values(), found.global_memory))
-    assert 0 < found.launch_seconds < 1
-    for rate in (found.cache, found.local_memory):
+    assert set(measured.arithmetic) == types and "global memory" in reported
+    assert all(value > 0 for value in (*measured.arithmetic.values(), measured.global_memory))
+    assert 0 < measured.launch_seconds < 1
+    for rate in (measured.cache, measured.local_memory):
         assert rate is None if shown_traits.type == "cpu" else rate > 0
 
 
 @pytest.fixture
-def kept(queue, tmp_path, monkeypatch):
-    """The ceilings of a device that is measured in no time, faster each time."""
+def test_ceilings_are_measured_once(queue, tmp_path, traits, monkeypatch):
     speeds = iter(range(20, 30))
 
-    def measured(queue, report):
+    def measure(queue, report):
         yield asdict(ceilings.Ceilings({}, next(speeds), None, None, 1e-6, "2026-01-01"))
 
-    def ceilings_in(folder=tmp_path / "new", **options):
+    def speed(folder=tmp_path / "new", **options):
+        """The speed of the memory: a new one each time that it is measured."""
         monkeypatch.setattr(ceilings, "ceilings_folder", lambda: folder)
-        return ceilings.ceilings_of(queue, **options)
+        return ceilings.ceilings_of(queue, **options).global_memory
 
-    monkeypatch.setattr(ceilings, "measure_ceilings", measured)
-    return ceilings_in
-
-
-def test_ceilings_are_measured_once(kept, tmp_path, traits, monkeypatch):
-    assert kept() == kept() and kept().global_memory == 20
-    assert [kept(remeasure=True).global_memory, kept().global_memory] == [21, 21]
+    monkeypatch.setattr(ceilings, "measure_ceilings", measure)
+    assert [speed(), speed(), speed(remeasure=True), speed()] == [20, 20, 21, 21]
     (path,) = (tmp_path / "new").iterdir()
     assert path.suffix == ".json"
-    # A folder that cannot be written is no error, and another driver has a file of its own.
-    assert kept(folder=path).global_memory == 22
-    other = replace(traits, driver=traits.driver + "1")
-    monkeypatch.setattr(ceilings, "traits_of", lambda device: other)
-    assert [kept().global_memory for _ in range(2)] == [23, 23]
+    assert speed(folder=path) == 22  # a folder that cannot be written is no error
+    other_driver = replace(traits, driver=traits.driver + "1")
+    monkeypatch.setattr(ceilings, "traits_of", lambda device: other_driver)
+    assert [speed(), speed()] == [23, 23]

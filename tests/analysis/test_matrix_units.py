@@ -1,29 +1,22 @@
-"""The tools around matrix units: explain, profile, tune, ab, precision; units are emulated."""
+"""Explain, profile, tune, ab, precision and layers with matrix units, which are emulated."""
 
-import re
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import numpy as np
-import pyopencl as cl
-import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis.ab import Comparison
-from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench
+from pyclgemm.analysis.precision import BASELINE, Algorithm, PrecisionBench
 from pyclgemm.analysis.profile import Bound, judge, profile, utilise
 from pyclgemm.analysis.report import describe_packing, describe_unit, profile_table
 from pyclgemm.api import prepare
 from pyclgemm.cli import tune as tuning_report
-from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.ceilings import Occupancy
-from pyclgemm.device.probe import MARK
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.wgmma.unit import wgmma_unit
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import GemmShape
@@ -31,14 +24,14 @@ from pyclgemm.selection.overrides import kernel_sources
 from pyclgemm.selection.records import Entry
 from pyclgemm.tuning.process import Trial
 from pyclgemm.tuning.worker import TrialBench
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.configs import DIRECT, GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
-from tests.support.facts import analysed, gpu, recorded
+from tests.support.facts import analysed, recorded
 from tests.support.families import traffic_of
-from tests.support.reference import assert_close, expected_gemm
-from tests.support.system import output_of, text_of
+from tests.support.system import text_of
 from tests.support.typical_configs import CPU, WGMMA
 
 H100, V100 = typical_traits("sm_90"), typical_traits("sm_70")
@@ -52,20 +45,20 @@ CEILINGS = ceilings.Ceilings(
 
 
 def database():
-    """Matrix units were measured on each product that is asked for, and nothing else was."""
+    """A database that has records of matrix units alone, one for each product of these tests."""
     records = tuple(recorded(text, CONFIG) for text in ("64x64x64", "64x48x60", "48x40x64"))
     entries = [Entry(*types, records) for types in (HALF, FAST)]
     return a_database(file_of(entries, NVIDIA, kind="measured"))
 
 
-#: Modules that look a device or a database up for themselves: to choose, and to time.
+#: Modules that look up the device or the database: to choose a kernel, and to time it.
 _CHOOSING = ("api.prepare", "api.dense", "analysis.profile", "analysis.ab")
 _TIMING = ("analysis.precision", "analysis.operands")
 
 
 @pytest.fixture
 def units(queue):
-    """A device that passes for an H100, and a database that knows its matrix units."""
+    """Let the device pass for an H100, with a database of its matrix units."""
     skip_without_emulation(queue.device)
     with ExitStack() as stack:
         stack.enter_context(emulated_units())
@@ -73,7 +66,7 @@ def units(queue):
         for module in _CHOOSING:
             stack.enter_context(patch(f"pyclgemm.{module}.traits_of", lambda device: imagined))
             stack.enter_context(patch(f"pyclgemm.{module}.load_database", database))
-        # The queue of a CPU needs no blocker.
+        # A CPU is timed without a blocker.
         on_host = replace(imagined, type="cpu")
         for module in _TIMING:
             stack.enter_context(patch(f"pyclgemm.{module}.traits_of", lambda device: on_host))
@@ -84,7 +77,7 @@ UNLIFTED = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "precision", "config", "traits", "said"),
+    ("dtype", "precision", "config", "traits", "parts"),
     [
         ("float16", None, CONFIG, H100, ["m16n8k16", "16 x 8 x 16 of float16"]),
         ("float32", "TF32_TF32_F32_X3", CONFIG, H100, ["tf32", "3 products of parts"]),
@@ -96,13 +89,13 @@ UNLIFTED = replace(H100, wgmma=False, wgmma_refusal="the driver said no")
         ("float16", None, CONFIG, UNLIFTED, ["mma.sync", "(not wgmma: the driver said no)"]),
     ],
 )
-def test_the_unit_or_the_reason(dtype, precision, config, traits, said):
+def test_explain_names_the_unit_or_the_reason_for_none(dtype, precision, config, traits, parts):
     text = describe_unit(CUBE.problem(dtype, precision), config, traits)
-    assert all(part in text for part in said)
+    assert all(part in text for part in parts)
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "config", "said"),
+    ("shape", "dtype", "config", "beginning"),
     [
         ("64x64x64", "float16", CONFIG, "nothing"),
         ("64x64x60", "float16", CONFIG, "a (its rows are multiples of 8 bytes apart"),
@@ -116,12 +109,11 @@ def test_the_unit_or_the_reason(dtype, precision, config, traits, said):
         ("64x64x64", "float32", CPU, "panels of both"),
     ],
 )
-def test_what_is_packed_and_why(shape, dtype, config, said):
+def test_explain_names_the_packed_operands_and_the_reason(shape, dtype, config, beginning):
     product = GemmShape.parse(shape).product(dtype)
     kernels = [kernel.name for kernel in kernel_sources(product, config, H100)]
     text = describe_packing(product.problem, config, kernels)
-    assert text.startswith(said)
-    # It says so of every operand that is, and of no other.
+    assert text.startswith(beginning)
     for name in "ab":
         assert (f"pack_{name}" in kernels) == (f"{name} (" in text)
     strided = replace(CUBE.problem(), a=MatrixLayout("strided"))
@@ -129,95 +121,36 @@ def test_what_is_packed_and_why(shape, dtype, config, said):
     assert text == "a (neither its rows nor its columns are contiguous)"
 
 
-def test_explain_shows_both():
-    def explained(*options, code=0):
-        arguments = ["explain", "64x64x64", "--dtype", "float16", "--architecture", "sm_70"]
-        return output_of(*arguments, *options, code=code)
-
-    lines = dict(line.split(maxsplit=1) for line in explained().splitlines())
-    assert lines["unit"].startswith("none") and lines["packed"]
-    assert "float16 -> float32" in explained("--result-dtype", "float32")
-    wrong = explained("--result-dtype", "float64", code=2)
-    assert "the result of float16 operands is float16 or float32" in wrong
-
-
-def test_a_profile_is_related_to_the_units_ceiling(units, queue):
+def test_a_profile_uses_the_ceiling_of_the_unit(units, queue):
     product = GemmShape(64, 48, 60).product(HALF[0])
-    found = profile(queue, product, path="matrix", ceilings=CEILINGS, rounds=1)
-    analysis, use = found.analysis, found.analysis.utilisation
+    measured = profile(queue, product, path="matrix", ceilings=CEILINGS, rounds=1)
+    analysis, use = measured.analysis, measured.analysis.utilisation
     assert (analysis.choice.path, analysis.kernels) == ("matrix", ("pack_a", "gemm_matrix"))
-    (arithmetic,) = (bound for bound in found.bounds if bound.name == "arithmetic")
+    (arithmetic,) = (bound for bound in measured.bounds if bound.name == "arithmetic")
     assert use.tiles == 2 * 2 and use.useful == pytest.approx(48 * 60 / (64 * 64))
     done = 2 * 64 * 48 * 60 / use.useful / use.balance
     assert arithmetic.seconds == pytest.approx(done / 1e12)
     assert ceilings.peak_of(CEILINGS, "wgmma", product.problem.precision) is None
     assert (analysis.traffic.packing, analysis.work_items) == (2 * 2 * 64 * 60, 64)
-    text = text_of(profile_table(found))
+    text = text_of(profile_table(measured))
     for part in ("m16n8k16", "float16 by matrix units", "a (its rows are multiples of 8 bytes"):
         assert part in text
 
 
-def test_advice_names_parameters_of_the_family():
+@pytest.mark.parametrize(
+    ("limit", "share", "wanted"),
+    [("local memory", 0.9, "SUBGROUPS_M"), ("arithmetic", 0.9, "little is left"),
+     ("arithmetic", 0.1, "STAGES")],
+)  # fmt: skip
+def test_advice_names_parameters_of_the_family(limit, share, wanted):
     problem = CUBE.problem("float16")
     use, traffic = utilise(problem, CONFIG, 4, 4, 1), traffic_of(problem, CONFIG, 32)
-    found = analysed(CONFIG, use, Occupancy(2, 32, 64, "registers"), traffic)
-    for limit, seconds, wanted in (
-        ("local memory", 1.0, "SUBGROUPS_M"), ("arithmetic", 1.0, "little is left"),
-        ("arithmetic", 0.1, "STAGES"),
-    ):  # fmt: skip
-        advice = judge(found, [Bound(limit, seconds, min(seconds, 0.9))]).advice
-        assert wanted in advice and "KWI" not in advice and "MDIMC" not in advice
+    analysis = analysed(CONFIG, use, Occupancy(2, 32, 64, "registers"), traffic)
+    advice = judge(analysis, [Bound(limit, 1.0, share)]).advice
+    assert wanted in advice and "KWI" not in advice and "MDIMC" not in advice
 
 
-@pytest.mark.parametrize("operand", ["float16", "tf32", "float64", "int8"])
-def test_the_ceiling_of_a_unit_counts_what_it_does(queue, operand, monkeypatch, require):
-    require("float64")
-    monkeypatch.setattr(ceilings, "UNIT_CHAINS", 3)
-    monkeypatch.setattr(ceilings, "UNIT_STEPS", 2)
-    unit = next(one for one in ceilings.units_of(H100, matrix_unit) if one.operand == operand)
-    job = ceilings.unit_job(gpu(max_work_group_size=32), unit)
-    # In the place of the instruction, one that adds 1 to each of its results.
-    add = f"for (int i = 0; i < {unit.result_elements}; ++i) c[i] += a != b;"
-    text, count = re.subn(r"asm\(.*?\);", add, job.source.text, flags=re.DOTALL)
-    assert count == 1
-    work = ceilings.Work(queue, replace(job, source=replace(job.source, text=text), groups=1))
-    work.enqueue(5)
-    out = np.empty(32, np.float32)
-    cl.enqueue_copy(queue, out, work.out)
-    # Sums start at the number of their chain.
-    assert (out == 0 + 1 + 2 + 3 * 2 * 5 * unit.result_elements).all()
-
-
-@pytest.mark.parametrize("architecture", ["sm_90", "gfx1100", "gfx90a"])
-def test_every_unit_has_a_ceiling(architecture):
-    traits = typical_traits(architecture)
-    precisions = (resolve_precision(one.precision, one.operand) for one in ALGORITHMS)
-    found = ceilings.units_of(traits, matrix_unit)
-    wanted = {precision.multiplied for precision in precisions if matrix_unit(precision, traits)}
-    assert {unit.operand for unit in found} == wanted
-    for unit in found:
-        text = ceilings.unit_job(traits, unit).source.text
-        # Beside its definition.
-        calls = 1 + ceilings.UNIT_CHAINS * ceilings.UNIT_STEPS
-        assert text.count("multiply_accumulate(") == calls
-        assert text.count(unit.instruction.partition("(")[0]) == 1
-
-
-def test_warpgroup_units_have_ceilings_behind_the_mark():
-    found = ceilings.units_of(H100, wgmma_unit)
-    assert {unit.operand for unit in found} == {"float16", "bfloat16", "tf32", "int8"}
-    assert not ceilings.units_of(typical_traits("sm_80"), wgmma_unit)
-    for unit in found:
-        source = ceilings.warpgroup_job(H100, unit).source
-        assert source.target == "sm_90a" and source.local_size == (256,)
-        # No instruction that the compiler does not know is left without the mark.
-        assert source.text.count("wgmma.") == source.text.count(f"{MARK}wgmma.") == 4
-        assert source.text.count(unit.instruction(256)) == 1
-        # Rows of two warpgroups and columns, of 128 bytes each.
-        assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
-
-
-def test_units_stand_in_the_table_of_precisions(units, queue):
+def test_the_table_of_precisions_has_units(units, queue):
     algorithms = [Algorithm("float16", *HALF), Algorithm("float32", *FAST), BASELINE]
     bench = PrecisionBench(queue, (48, 40, 64), algorithms=algorithms)
     bench.check()
@@ -227,15 +160,12 @@ def test_units_stand_in_the_table_of_precisions(units, queue):
     assert "no database" in base.reason or "no configuration" in base.reason
 
 
-def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
-    weight = rng.uniform(-1, 1, (40, 33)).astype(np.float32)
-    bias, x = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in (33, (21, 40)))
-    layer = pyclgemm.DenseLayer(queue, weight, bias, "relu", precision="TF32_TF32_F32")
+def test_a_layer_packs_its_weight_for_the_unit(units, queue, rng):
+    weight, bias, x = draw(rng, (40, 33), (33,), (21, 40))
+    layer = pyclgemm.DenseLayer(queue, weight, bias, "relu", precision=FAST[1])
     assert layer.weight.layout.form == "padded"
-    expected = expected_gemm(x, weight, bias=bias, activation="relu", precision="TF32_TF32_F32")
-    assert_close(layer(x), expected)
-    plain = layer.plan(cl_array.to_device(queue, x))
-    assert plain.choice.path == "matrix"
+    assert_gemm(layer(x), x, weight, bias=bias, activation="relu", precision=FAST[1])
+    assert layer.plan(*upload(queue, x)).choice.path == "matrix"
 
 
 @pytest.mark.parametrize(
@@ -243,11 +173,11 @@ def test_a_layer_by_name_packs_for_the_units(units, queue, rng):
     [("sm_90", "TF32_TF32_F32"), ("sm_90", "BF16_BF16_F32"), ("gfx1100", "BF16_BF16_F32_X3"),
      ("gfx1100", "TF32_TF32_F32")],
 )  # fmt: skip
-def test_dry_runs_count_the_space_of_units(monkeypatch, architecture, precision):
+def test_a_dry_run_counts_the_search_space_of_units(monkeypatch, architecture, precision):
     process = nullcontext(SimpleNamespace(traits=typical_traits(architecture)))
     monkeypatch.setattr(tuning_report, "TrialProcess", lambda *asked: process)
-    lacks = (architecture, precision) == ("gfx1100", "TF32_TF32_F32")
-    with pytest.raises(pyclgemm.UnsupportedError, match=precision) if lacks else nullcontext():
+    lacks_unit = (architecture, precision) == ("gfx1100", "TF32_TF32_F32")
+    with pytest.raises(pyclgemm.UnsupportedError, match=precision) if lacks_unit else nullcontext():
         tables = tuning_report.dry_run_tables(None, "float32", precision, [CUBE], 60.0)
         spaces, plan = map(text_of, tables)
         assert "matrix" in spaces and "SUBGROUPS_M" in spaces and "direct" not in spaces

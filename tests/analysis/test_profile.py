@@ -1,8 +1,8 @@
-"""Profiles of products: measured on a device, shown as a table, a plot and a command."""
+"""Profiles of products: what drivers report of kernels, the measurement, its table and plot."""
 
 import sys
 from dataclasses import asdict, replace
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -10,17 +10,143 @@ import pytest
 from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings
 from pyclgemm.analysis import operands as operand_pool
-from pyclgemm.analysis.profile import KernelResources, analyse, assess, profile
+from pyclgemm.analysis import profile as profiles
+from pyclgemm.analysis.profile import KernelResources, analyse, assess, profile, resources_of
 from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.errors import ArgumentError, ConfigError, FileError, PyclgemmError
 from pyclgemm.problem.shape import GemmShape
+from pyclgemm.selection.database import load_database
+from pyclgemm.selection.overrides import choose, kernel_sources
 from pyclgemm.selection.select import Choice
 from tests.support import configs
 from tests.support.checks import skip_if_refused
 from tests.support.system import output_of, rank_of, text_of
 from tests.support.typical_configs import INDIRECT
+
+LOG = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'xgemm' for 'sm_90'
+ptxas info    : Function properties for xgemm
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 221 registers, used 1 barriers, 384 bytes cmem[0]
+"""
+TWO_KERNELS = """ptxas info    : 24 bytes gmem, 32 bytes cmem[4]
+ptxas info    : Compiling entry function 'pack_a' for 'sm_75'
+ptxas info    : Function properties for pack_a
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 16 registers, 4224 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'xgemm' for 'sm_75'
+ptxas info    : Function properties for xgemm
+ptxas         .     72 bytes stack frame, 96 bytes spill stores, 120 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 33792+0 bytes smem, 72 bytes cmem[0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "kernel", "figures"),
+    [
+        (LOG, "xgemm", {"registers": 221, "stack": 0, "stores": 0, "loads": 0}),
+        (TWO_KERNELS, "pack_a",
+         {"registers": 16, "stack": 0, "stores": 0, "loads": 0, "local": 4224}),
+        (TWO_KERNELS, "xgemm",
+         {"registers": 255, "stack": 72, "stores": 96, "loads": 120, "local": 33792}),
+        ("", "xgemm", {}), ("warning: unused variable\n", "xgemm", {}), (LOG, "other", {}),
+    ],
+)  # fmt: skip
+def test_logs_of_nvidias_assembler(log, kernel, figures):
+    assert profiles.parse_ptxas_log(log, kernel) == figures
+
+
+def code_object(**figures):
+    """A code object of AMD with metadata, whose numbers take one to three bytes."""
+    body = b""
+    for key, value in figures.items():
+        size = (value > 0x7F) + (value > 0xFF)
+        number = [b"", b"\xcc", b"\xcd"][size] + value.to_bytes(max(1, size), "big")
+        body += bytes([0xA0 + len(key) + 1]) + b"." + key.encode() + number
+    return b"\x7fELF\x02\x01amdhsa.kernels" + body + b"\xaa.wavefront"
+
+
+ALL_FIGURES = code_object(
+    vgpr_count=170, vgpr_spill_count=3, private_segment_fixed_size=16,
+    group_segment_fixed_size=33792,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("binary", "figures"),
+    [
+        (ALL_FIGURES, {"registers": 170, "spills": 3, "private": 16, "local": 33792}),
+        (code_object(vgpr_count=94), {"registers": 94}),
+        (b"", {}), (b"\x7fELF", {}), (b"//PTX .vgpr_count\x10", {}), (b"\x7fELF.vgpr_count", {}),
+    ],
+)  # fmt: skip
+def test_metadata_of_amds_binaries(binary, figures):
+    assert profiles.parse_amd_binary(binary) == figures
+
+
+@pytest.fixture
+def source(traits):
+    product = GemmShape(64, 64, 64).product()
+    choice = choose(product.problem, traits, load_database())
+    resources_of.cache_clear()
+    yield kernel_sources(product, choice.config, traits)[-1]
+    resources_of.cache_clear()
+
+
+def test_resources_of_a_kernel_of_this_device(context, device, traits, source):
+    resources = resources_of(context, device, source)
+    if traits.type == "cpu":
+        assert resources.registers is resources.spill_bytes is resources.private_bytes is None
+        assert "CPU" in resources.source
+    elif traits.vendor == "nvidia":
+        assert 16 <= resources.registers <= 255
+
+
+@pytest.fixture
+def as_nvidia(monkeypatch, traits):
+    shown = replace(traits, type="gpu", vendor="nvidia", architecture="sm_90")
+    monkeypatch.setattr(profiles, "traits_of", lambda device: shown)
+
+
+def test_a_kernel_without_a_log_is_compiled_again(context, device, source, as_nvidia, monkeypatch):
+    """NVIDIA's driver has no log of a kernel from its cache."""
+    log = Mock(side_effect=["", LOG.replace("xgemm", source.name)])
+    monkeypatch.setattr(profiles, "_nvidia_log", log)
+    resources = resources_of(context, device, source)
+    assert (resources.registers, resources.spill_bytes) == (221, 0)
+    first, second = (call.args[-1] for call in log.call_args_list)
+    assert first == source.text
+    assert second.startswith(source.text)
+    assert "__kernel void fresh_" in second
+
+
+def test_a_driver_without_the_option_reports_nothing(context, device, source, as_nvidia):
+    if "nvidia" in device.vendor.lower():
+        pytest.skip("this driver has the option")
+    resources = resources_of(context, device, source)
+    assert resources.registers is None
+    assert resources.source == "the driver's build log told nothing"
+
+
+def test_lifted_instructions_are_assembled_for_the_log(context, device, source, monkeypatch):
+    """They are comments to the compiler, so only the log of the second program counts them."""
+    programs = MagicMock()
+    built = programs.return_value.build.return_value = programs.return_value
+    built.get_info.return_value = [b".target sm_90\n//@wgmma.fence.sync.aligned;\n"]
+    built.get_build_info.side_effect = lambda *what: f"log of program {programs.call_count}"
+    monkeypatch.setattr(profiles.cl, "Program", programs)
+    lifted = replace(source, target="sm_90a")
+    logs = [profiles._nvidia_log(context, device, one, one.text) for one in (source, lifted)]
+    assert logs == ["log of program 1", "log of program 3"]
+    (binary,) = programs.call_args.args[2]
+    assert binary == b".target sm_90a\nwgmma.fence.sync.aligned;\n"
+    assert all("-cl-nv-verbose" in call.args[0] for call in built.build.call_args_list)
+
+
+# ------------------------------------------------------------------ measurements
 
 ARITHMETIC = {"float16": 500.0, "float32": 1000.0, "float64": 500.0}
 CEILINGS = ceilings.Ceilings(ARITHMETIC, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
@@ -46,7 +172,7 @@ def test_a_profile_relates_time_to_ceilings(measured, traits):
     assert measured.analysis.utilisation.units == traits.compute_units and measured.analysis.loads
 
 
-def test_parameters_and_epilogue_are_those_asked_for(queue, cpu_only):
+def test_a_profile_has_the_parameters_and_the_epilogue_asked_for(queue, cpu_only):
     epilogue = {"reads_c": True, "bias": True, "activation": "silu"}
     product = GemmShape(20, 24, 28, "TT").product("float64", **epilogue)
     analysis = profiled(queue, product, parameters={"KC": 128}).analysis
@@ -55,7 +181,7 @@ def test_parameters_and_epilogue_are_those_asked_for(queue, cpu_only):
         profiled(queue, product, parameters={"FOO": 1})
 
 
-def test_a_narrow_result_is_analysed_as_it_is_computed(queue, cpu_only):
+def test_a_narrow_result_is_analysed_as_the_transposed_product(queue, cpu_only):
     choice = Choice("cpu", CpuConfig(MR=4, NR=8, KC=64, VW=8), "caller", "", "")
     analysis = analyse(queue, GemmShape(200, 4, 64).product(), choice)
     assert analysis.product.problem.n == 4
@@ -63,7 +189,7 @@ def test_a_narrow_result_is_analysed_as_it_is_computed(queue, cpu_only):
     assert analysis.traffic.tiles == 25 * 64 * (4 + 8) * 4
 
 
-def test_shared_tiles_move_partial_sums(queue):
+def test_work_groups_that_share_a_tile_move_partial_sums(queue):
     config = replace(configs.DIRECT, KWGD=8, FILL=1)
     skip_if_refused(queue, config)
     units = queue.device.max_compute_units
@@ -77,38 +203,32 @@ def test_shared_tiles_move_partial_sums(queue):
     assert ("joining sums moves" in text) is (units > 1)
 
 
-def test_a_wider_result_is_what_is_measured_and_a_wrong_one_ends_the_profile(queue, monkeypatch):
+def test_a_wider_result_is_measured_and_a_wrong_one_ends_the_profile(queue, monkeypatch):
     options = {"result_dtype": "float32", "reads_c": True, "bias": True}
     analysis = profiled(queue, SMALL.product("float16", **options)).analysis
     assert analysis.product.problem.types == "float16 -> float32"
     assert analysis.traffic.least == 2 * (256 + 256) + 4 * 2 * 256
-    real = operand_pool.plan
-
-    def without_a(queue, a, b, *rest, **others):
-        ready = real(queue, a, b, *rest, **others)
-        return lambda a, b, out: ready(0 * a, b, out=out)
-
-    monkeypatch.setattr(operand_pool, "plan", without_a)
+    monkeypatch.setattr(operand_pool, "plan", lambda *arrays, **options: Mock())
     with pytest.raises(PyclgemmError, match="is wrong"):
         profiled(queue, SMALL.product())
 
 
 def test_float16_sums_are_compared_with_their_own_ceiling(queue):
     units = {"matrix float16": 2000.0, "wgmma float16": 4000.0}
-    found = profiled(queue, SMALL.product("float16"), ceilings=replace(CEILINGS, units=units))
-    analysis = found.analysis
-    family = {"gemv_unit": "matrix"}.get(analysis.choice.path, analysis.choice.path)
+    profile = profiled(queue, SMALL.product("float16"), ceilings=replace(CEILINGS, units=units))
+    path, utilisation = profile.analysis.choice.path, profile.analysis.utilisation
+    family = {"gemv_unit": "matrix"}.get(path, path)
     peak = units.get(f"{family} float16", ARITHMETIC["float32"])
-    arithmetic = next(bound for bound in found.bounds if bound.name == "arithmetic")
-    useful = analysis.utilisation.useful or 1.0  # gemv has no tiles
-    done = 2 * 16**3 / useful / analysis.utilisation.balance
+    arithmetic = next(bound for bound in profile.bounds if bound.name == "arithmetic")
+    useful = utilisation.useful or 1.0  # gemv has no tiles
+    done = 2 * 16**3 / useful / utilisation.balance
     assert arithmetic.seconds == pytest.approx(done / (peak * 1e9))
-    assert np.isfinite(found.gflops)
+    assert np.isfinite(profile.gflops)
 
 
 @pytest.fixture(scope="module")
 def on_gpu(measured):
-    """The profile as it would be on a GPU whose driver tells everything."""
+    """The profile as it would be on a GPU whose driver reports everything."""
     analysis = measured.analysis
     traffic = {"tiles": 10**6, "local": 10**7, "local_by_items": 10**8}
     analysis = replace(
@@ -122,14 +242,11 @@ def on_gpu(measured):
     return assess(analysis, CEILINGS, 1e-4)
 
 
-def test_the_table_says_what_a_cpu_has_not(measured, traits):
+def test_the_table(measured, on_gpu, traits):
     text = text_of(profile_table(measured))
     for part in ("96 x 80 x 64", "GFLOPS", "verdict", "to try", measured.verdict.kind, "occupancy"):
         assert part in text
     assert traits.type != "cpu" or ("does not apply" in text and "None" not in text)
-
-
-def test_the_table_says_what_a_gpu_has(on_gpu):
     text = text_of(profile_table(on_gpu))
     for part in (
         "Some [GPU]", "221 and 12 bytes", "16 of 64 sub-groups", "limited by registers",
@@ -137,11 +254,11 @@ def test_the_table_says_what_a_gpu_has(on_gpu):
         "least, by local memory", "work-items shared nothing",
     ):  # fmt: skip
         assert part in text
-    silent = replace(on_gpu.analysis, resources=KernelResources(None, None, None, 0, "nobody told"))
-    assert "unknown: nobody told" in text_of(profile_table(replace(on_gpu, analysis=silent)))
+    unknown = replace(on_gpu.analysis, resources=KernelResources(None, None, None, 0, "no log"))
+    assert "unknown: no log" in text_of(profile_table(replace(on_gpu, analysis=unknown)))
 
 
-def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
+def test_the_plot(measured, on_gpu, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     path = tmp_path / "x.png"
     for one in (measured, on_gpu):
@@ -157,9 +274,8 @@ def test_the_plot_is_a_picture(measured, on_gpu, tmp_path, monkeypatch):
         plot_roofline(measured, path)
 
 
-def test_the_command(device, monkeypatch, tmp_path):
+def test_the_command(device, home, monkeypatch, tmp_path):
     measure = Mock(return_value=[asdict(CEILINGS)])
-    monkeypatch.setattr(ceilings, "ceilings_folder", lambda: tmp_path / "ceilings")
     monkeypatch.setattr(ceilings, "measure_ceilings", measure)
     command = ("profile", "32x24x16", "--device", rank_of(device), "--rounds", 1)
     assert "32 x 24 x 16" in output_of(*command, "--plot", tmp_path / "roof.png")

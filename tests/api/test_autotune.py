@@ -1,4 +1,4 @@
-"""Autotuning: what is timed and kept, who takes it later, and what is left as it was."""
+"""Autotuning: the choices timed, the records saved, the products that use them."""
 
 import threading
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ from pyclgemm.api import autotune as autotuning
 from pyclgemm.api import gemm as gemm_module
 from pyclgemm.selection.database import read_file
 from pyclgemm.selection.saving import user_file
-from tests.support.arrays import draw, upload
+from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.bench_fakes import FakeTime
 from tests.support.checks import raises
 
@@ -24,7 +24,7 @@ MEASURED = "measured on this very product"
 
 @pytest.fixture
 def records(home, traits):
-    """A function that gives the records of the user's database, as text."""
+    """A function that reads the records of the user's database, as text."""
 
     def read():
         path = user_file(traits)
@@ -40,7 +40,7 @@ def square(queue, rng):
 
 
 ALL = np.s_[:, :]
-#: Shapes of A and B, and what is taken of each.
+#: For A and for B, the shape of an array and the part of it that is multiplied.
 LAYOUTS = {
     "contiguous": (((60, 60), ALL), ((60, 60), ALL)),
     "odd sizes": (((63, 61), ALL), ((61, 67), ALL)),
@@ -56,7 +56,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_product_of_the_same_layout_takes_the_record(queue, records, name):
+def test_a_product_of_the_same_layout_uses_the_record(queue, records, name):
     a, b = (cl_array.zeros(queue, shape, np.float32)[part] for shape, part in LAYOUTS[name])
     choice = pyclgemm.plan(queue, a, b).autotune(**BRIEFLY)
     assert len(records()) == 1 and "that were timed" in choice.reason
@@ -67,20 +67,20 @@ def test_a_product_of_the_same_layout_takes_the_record(queue, records, name):
 
 
 @pytest.mark.parametrize("name", ["strided", "save=False", "nothing to compute"])
-def test_what_no_later_product_would_be_known_by_is_not_recorded(queue, records, square, name):
+def test_products_that_are_not_recorded(queue, records, square, name):
     a, b = square
+    host = a.get()
     if name == "strided":
-        a = (cl_array.zeros(queue, (60, 120), np.float32) + 1)[:, ::2]
+        a = upload(queue, host.repeat(2, axis=1))[0][:, ::2]
     alpha = 0.0 if name == "nothing to compute" else 1.0
     plan = pyclgemm.plan(queue, a, b, alpha=alpha)
     plan.autotune(**BRIEFLY, save=name != "save=False")
-    expected = alpha * (np.ones((60, 60)) if name == "strided" else a.get()) @ b.get()
-    np.testing.assert_allclose(plan(a, b).get(), expected, rtol=1e-4, atol=1e-4)
+    assert_gemm(plan(a, b), host, b.get(), alpha=alpha)
     assert records() == []
     assert MEASURED not in pyclgemm.explain(queue, *square).reason
 
 
-def test_a_product_that_was_prepared_before_takes_the_record(queue, records, square):
+def test_a_product_that_was_prepared_before_uses_the_record(queue, records, square):
     pyclgemm.gemm(queue, *square)
     with patch.object(gemm_module, "choose", Mock(side_effect=gemm_module.choose)) as choose:
         pyclgemm.gemm(queue, *square)
@@ -93,7 +93,7 @@ def test_a_product_that_was_prepared_before_takes_the_record(queue, records, squ
 
 
 @pytest.mark.parametrize("case", ["", "in place", "a launch fails"])
-def test_the_content_of_the_result_is_restored(queue, records, square, rng, case):
+def test_the_destination_keeps_its_content(queue, records, square, rng, case):
     (before,) = draw(rng, (60, 100))
     (whole,) = upload(queue, before)
     out, in_place = whole[:, 3:63], case == "in place"
@@ -108,12 +108,12 @@ def test_the_content_of_the_result_is_restored(queue, records, square, rng, case
     np.testing.assert_array_equal(whole.get(), before)
     a, b = square
     plan(a, b, *[out] * in_place, out=out)
-    expected = a.get() @ b.get() + 0.5 * in_place * before[:, 3:63]
-    np.testing.assert_allclose(whole.get()[:, 3:63], expected, rtol=1e-4, atol=1e-4)
+    beta = 0.5 * in_place
+    assert_gemm(whole.get()[:, 3:63], a.get(), b.get(), before[:, 3:63], beta=beta)
 
 
 @pytest.mark.parametrize(("build", "timed"), [(0.01, 5), (0.2, 3), (0.6, 1), (100.0, 1)], ids=str)
-def test_slow_builds_leave_choices_out(queue, home, square, build, timed):
+def test_slow_builds_leave_time_for_fewer_choices(queue, home, square, build, timed):
     time, real = FakeTime(), autotuning.build_sequence
 
     def slow(*arguments):
@@ -163,7 +163,7 @@ def test_arguments_that_are_refused(queue, square, name, value, of):
             pyclgemm.DenseLayer(queue, square[1]).autotune(**{"batch_sizes": [], name: value})
 
 
-def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, square, traits):
+def test_a_record_of_packed_operands_is_for_those_alone(queue, records, square):
     a, b = square
     packed = pyclgemm.pack(queue, b)
     choice = pyclgemm.plan(queue, a, packed).autotune(**BRIEFLY)
@@ -172,7 +172,7 @@ def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, s
     assert (later.config, later.level) == (choice.config, "device")
     assert later.reason.startswith(MEASURED) and "packed" not in later.reason
     assert MEASURED not in pyclgemm.explain(queue, a, b).reason
-    # One of operands that were not packed stands behind it, and says so.
+    # A record without packing may stand in for it, and the reason says so.
     other = cl_array.zeros(queue, (32, 60), np.float32)
     pyclgemm.plan(queue, other, b).autotune(**BRIEFLY)
     reason = pyclgemm.explain(queue, other, packed).reason
@@ -180,24 +180,22 @@ def test_a_record_of_a_packed_operand_is_for_packed_ones_alone(queue, records, s
     assert len(records()) == 2
 
 
-def test_a_layer_takes_the_fastest(queue, records, square, rng):
+def test_a_layer_uses_the_fastest_choices(queue, records, square, rng):
     layer = pyclgemm.DenseLayer(queue, square[1], activation="relu")
     choices = layer.autotune([1, 16], **BRIEFLY)
     for rows in (1, 16, 17):
         (x,) = draw(rng, (rows, 60))
-        expected = np.maximum(x @ square[1].get(), 0)
-        np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-4)
+        assert_gemm(layer(x), x, square[1].get(), activation="relu")
     assert choices.keys() == {1, 16}
     assert sorted(records()) == ["16x60x60 with B packed", "1x60x60 with B packed"]
     assert all("that were timed" in choice.reason for choice in choices.values())
-    # Numbers of NumPy are numbers.
     few = layer.autotune(np.array([3]), np.int64(1), np.float32(0.05), save=False)
     assert list(few) == [3] and len(records()) == 2
 
 
 @pytest.fixture
 def at_first_calls(monkeypatch):
-    """Counts what is autotuned because the environment asks for it."""
+    """Turn on autotuning by the environment; a mock counts the products that are tuned."""
     monkeypatch.setenv("PYCLGEMM_AUTOTUNE", "1")
     tuned = Mock(side_effect=lambda *given: autotuning.autotune(*given, **BRIEFLY))
     monkeypatch.setattr(gemm_module, "autotune", tuned)
@@ -207,7 +205,7 @@ def at_first_calls(monkeypatch):
 def test_first_calls_of_each_kind_are_tuned(fresh_queue, records, at_first_calls, rng):
     a, b = draw(rng, (48, 32), (32, 40))
     for calls, left in ((1, a), (1, a), (2, a[:7]), (2, a), (2, a[:7])):
-        np.testing.assert_allclose(pyclgemm.gemm(fresh_queue, left, b), left @ b, rtol=1e-4)
+        assert_gemm(pyclgemm.gemm(fresh_queue, left, b), left, b)
         assert at_first_calls.call_count == calls
     assert sorted(records()) == ["48x40x32", "7x40x32"]
     config = pyclgemm.explain(fresh_queue, a, b).config
@@ -223,11 +221,11 @@ def test_a_first_call_waits_for_its_operands(fresh_queue, records, at_first_call
     timer.start()
     out = pyclgemm.gemm(fresh_queue, left, right, wait_for=[event])
     assert not timer.is_alive()
-    np.testing.assert_allclose(out.get(), a @ b, rtol=1e-4, atol=1e-4)
+    assert_gemm(out, a, b)
 
 
 @pytest.mark.parametrize("value", ["2", "yes", "true", " "])
-def test_the_variable_is_0_or_1(fresh_queue, monkeypatch, value):
+def test_other_values_of_the_variable_are_refused(fresh_queue, monkeypatch, value):
     monkeypatch.setenv("PYCLGEMM_AUTOTUNE", value)
     one = np.ones((3, 5), np.float32)
     with raises(pyclgemm.ArgumentError, "PYCLGEMM_AUTOTUNE", repr(value), "wanted"):

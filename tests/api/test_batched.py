@@ -3,7 +3,7 @@
 import re
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from unittest.mock import patch
 
 import numpy as np
@@ -17,8 +17,8 @@ import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
-from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
-from tests.support.checks import STEPS, check_batch, skip_if_refused
+from tests.support.buffers import ALIGNED, COLUMN, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.checks import STEPS, cases, check_batch, skip_if_refused
 from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal
@@ -28,65 +28,52 @@ from tests.support.reference import DTYPES, random_array
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
 
+EMPTY = ((0, 4, 3), (4, 0, 3))
 #: Options of `check_batch`.
 BATCHES = [
-    *({"config": one, "beta": 0.5, "c": STRIDED, "bias": True} for one in BATCH_CONFIGS.values()),
-    *(
-        {"config": one, "a": COLUMN, "beta": -1.5, "c": ROW,
-         "steps": "backwards shared interleaved matrix"}
-        for one in BATCH_CONFIGS.values()
+    *cases(
+        [{"beta": 0.5, "c": STRIDED, "bias": True},
+         {"a": COLUMN, "beta": -1.5, "c": ROW, "steps": "backwards shared interleaved matrix"}],
+        config=BATCH_CONFIGS.values(),
     ),
-    *(
-        {"config": one, "sizes": sizes}
-        for one, sizes in product(BATCH_CONFIGS.values(), ((0, 4, 3), (4, 0, 3)))
-    ),
-    *({"sizes": sizes, "beta": 0.5, "c": ROW} for sizes in ((0, 4, 3), (4, 0, 3), (4, 5, 0))),
+    *cases(sizes=EMPTY, config=BATCH_CONFIGS.values()),
+    *cases(sizes=(*EMPTY, (4, 5, 0)), beta=[0.5], c=[ROW]),
     {"sizes": (4, 5, 0), "config": INDIRECT},
-    # A CPU transposes narrow results.
-    *(
-        {"sizes": (130, 3, 70), "config": BATCH_CONFIGS[name], "trans_a": trans_a, "beta": 0.5,
-         "c": STRIDED, "bias": True, "activation": "silu",
-         "steps": "backwards shared interleaved apart"}
-        for name, trans_a in product(("cpu", "cpu, B in place"), (False, True))
+    # The CPU family computes a narrow result as the transposed product.
+    *cases(
+        [{"sizes": (130, 3, 70), "beta": 0.5, "c": STRIDED, "bias": True, "activation": "silu"}],
+        config=[BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]], trans_a=(False, True),
+        steps=["backwards shared interleaved"],
     ),
-    *(
-        {"sizes": (9, 12, 10), "steps": f"{steps} apart apart"}
-        for steps in (
-            *(f"{step} apart" for step in STEPS), *(f"apart {step}" for step in STEPS[1:]),
-            "backwards interleaved", "shared shared",
-        )
+    *cases(sizes=[(9, 12, 10)], steps=(*STEPS, "backwards interleaved", "shared shared")),
+    *cases(sizes=[(9, 12, 10)], steps=[f"apart {step}" for step in STEPS[1:]]),
+    *cases(
+        [{"sizes": (9, 16, 11), "in_place": True, "beta": 0.5, "bias": True}],
+        out=(*ALIGNED, STRIDED, Layout(flip_rows=True)),
     ),
-    *(
-        {"sizes": (9, 16, 11), "out": out, "in_place": True, "beta": 0.5, "bias": True}
-        for out in (COLUMN_ALIGNED, STRIDED, Layout(flip_rows=True))
-    ),
-    *({"sizes": (7, 5, 600), "dtype": dtype} for dtype in DTYPES),
-    # Sums of float16 wait in memory of their own between blocks of k.
+    *cases(sizes=[(7, 5, 600)], dtype=DTYPES),
+    # Partial sums of float16 are kept in a workspace between blocks of k.
     {"sizes": (37, 41, 600), "dtype": "float16", "config": BATCH_CONFIGS["cpu"]},
-    {"alpha": 0, "beta": 2.0, "c": ROW},  # no operand is read
-    *({"count": 64, "sizes": (8, 8, 8), "dtype": dtype} for dtype in ("float32", "complex64")),
-    *(
-        {"dtype": "complex64", "trans_a": trans_a, "trans_b": trans_b, "beta": 2j, "c": COLUMN,
-         "steps": "apart apart apart one"}
-        for trans_a, trans_b in product("NTC", "NT")
+    {"alpha": 0, "beta": 2.0, "c": ROW},  # A and B are not read
+    *cases(count=[64], sizes=[(8, 8, 8)], dtype=("float32", "complex64")),
+    *cases(
+        [{"dtype": "complex64", "beta": 2j, "c": COLUMN, "steps": "apart apart apart one"}],
+        trans_a="NTC", trans_b="NT",
     ),
-    # More small products than the work-groups take evenly; sums over vectors and over elements.
-    *(
-        {"count": 21, "sizes": (7, 10, 6) if STRIDED in (a, b) else (8, 8, 8), "config": SMALL,
-         "a": a, "b": b, "out": ROW_ALIGNED}
-        for a, b in product((ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), repeat=2)
+    # The number of products is no multiple of those of a work-group; with and without vectors.
+    *cases(
+        [{"count": 21, "config": SMALL, "out": ROW_ALIGNED}], sizes=[(8, 8, 8), (7, 10, 6)],
+        a=(*ALIGNED, STRIDED), b=(*ALIGNED, STRIDED),
     ),
-    *(
-        {"count": 5, "sizes": sizes, "config": config, "alpha": -0.5, "beta": 2.0, "c": COLUMN,
-         "bias": True, "activation": "relu"}
-        for config, sizes in product(
-            (SMALL, SMALL_CPU), ((1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0))
-        )
+    *cases(
+        [{"count": 5, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True, "activation": "relu"}],
+        config=(SMALL, SMALL_CPU),
+        sizes=[(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)],
     ),
-    *(
-        {"count": 9, "sizes": (6, 12, 8), "dtype": dtype, "precision": precision, "config": SMALL,
-         "a": ROW_ALIGNED, "in_place": True, "beta": 0.5, "trans_b": "C"}
-        for dtype, precision in (*product(DTYPES, [None]), ("float16", "F16_F16_F16"))
+    *cases(
+        [{"count": 9, "sizes": (6, 12, 8), "config": SMALL, "in_place": True, "beta": 0.5}],
+        [*cases(dtype=DTYPES), {"dtype": "float16", "precision": "F16_F16_F16"}],
+        a=[ROW_ALIGNED], trans_b="C",
     ),
 ]  # fmt: skip
 
@@ -100,7 +87,7 @@ def test_batches(queue, require, options):
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
-def test_batch_of_none(queue, b):
+def test_an_empty_batch(queue, b):
     a, b = np.ones((0, 3, 4), np.float32), np.ones(b, np.float32)
     out, event = pyclgemm.gemm_batched(queue, a, b, return_event=True)
     assert out.shape == (0, 3, 5)
@@ -108,7 +95,7 @@ def test_batch_of_none(queue, b):
 
 
 @pytest.mark.any_runtime
-def test_plans_of_stacks_and_of_a_shared_b_that_is_one_product(queue, rng):
+def test_a_batch_with_one_b_is_planned_as_a_single_product(queue, rng):
     a, b = draw(rng, (6, 8, 10), (6, 10, 12))
     for right, sizes in ((b, (8, 6)), (b[0], (6 * 8, None))):
         operands = upload(queue, a, right)
@@ -119,26 +106,29 @@ def test_plans_of_stacks_and_of_a_shared_b_that_is_one_product(queue, rng):
             assert_gemm(got, a, right)
 
 
-def test_what_small_kernels_cannot():
-    for batch, sizes, config, message in (
+@pytest.mark.parametrize(
+    ("batch", "sizes", "config", "message"),
+    [
         (None, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
         (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
         (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
-    ):
-        assert message in refusal(config, problem(*sizes, batch=batch), gpu())
+    ],
+)
+def test_products_that_the_small_family_refuses(batch, sizes, config, message):
+    assert message in refusal(config, problem(*sizes, batch=batch), gpu())
 
 
-def test_many_small_products_take_kernels_of_their_own(queue, traits):
+def test_many_small_products_take_the_small_family(queue, traits):
     many = np.ones((64, 8, 8), np.float32)
-    own = "small_cpu" if traits.type == "cpu" else "small"
+    small = "small_cpu" if traits.type == "cpu" else "small"
     paths = [pyclgemm.explain(queue, one, one).path for one in (many, many[0])]
-    assert paths[0] == own != paths[1]
+    assert paths[0] == small != paths[1]
     many = many.astype(np.complex64)
     assert (pyclgemm.explain(queue, many, many).path == "small") == (traits.type != "cpu")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.asarray])
-def test_numpy_in_numpy_out(queue, rng, kind):
+def test_arrays_of_the_host(queue, rng, kind):
     a, b, c = draw(rng, (3, 4, 5), (3, 5, 6), (4, 6))
     out = kind(np.empty((3, 4, 6), np.float32))
     assert pyclgemm.gemm_batched(queue, kind(a), b, c, beta=1.0, out=out) is out
@@ -157,14 +147,8 @@ def test_packed_b(queue, rng):
         assert_gemm(pyclgemm.gemm_batched(queue, one, packed), a, b)
 
 
-def _apart(queue, rng, count, shape):
-    """Matrices in buffers of their own, and their values."""
-    host = random_array(rng, (count, *shape), "float32")
-    return upload(queue, *host), host
-
-
-def _together(queue, rng, count, shape):
-    """Likewise, in one buffer in no order."""
+def _slices(queue, rng, count, shape):
+    """Matrices in one buffer in random order, and their values."""
     host = random_array(rng, (count + 2, *shape), "float32")
     whole = cl_array.to_device(queue, host)
     order = rng.permutation(count + 2)[:count]
@@ -173,7 +157,7 @@ def _together(queue, rng, count, shape):
 
 @contextmanager
 def _launches(count):
-    """Assert how many kernels are launched."""
+    """Assert that so many kernels are launched."""
     real = LaunchSequence._launch
     with patch.object(LaunchSequence, "_launch", autospec=True, side_effect=real) as launched:
         yield
@@ -183,24 +167,19 @@ def _launches(count):
 @pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
 @pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), BATCH_CONFIGS["gemv"]])
 @pytest.mark.first_runtime
-def test_slices_of_one_buffer_go_into_one_launch(queue, rng, config, sizes):
+def test_slices_of_one_buffer_are_one_launch(queue, config, sizes):
     skip_if_refused(queue, config)
-    m, n, k = sizes
-    (a, host_a), (b, host_b), (c, host_c), (out, _) = (
-        _together(queue, rng, 7, shape) for shape in ((m, k), (k, n), (m, n), (m, n))
-    )
+    order = (4, 0, 6, 1, 5, 3, 2)
     with _launches(1):
-        returned = pyclgemm.gemm_batched(queue, a, b, c, beta=0.5, out=out, config=config)
-    assert returned is out
-    assert_gemm(out, host_a, host_b, host_c, beta=0.5)
+        check_batch(queue, 7, sizes, config=config, beta=0.5, c=ROW, order=order)
 
 
 @pytest.mark.parametrize("buffers", [1, 2, 4])
 @pytest.mark.parametrize("form", ["sequence", "stack", "sequence of one"])
 def test_each_buffer_is_a_launch(queue, rng, buffers, form):
-    parts = [_together(queue, rng, 4 // buffers, (5, 6)) for _ in range(buffers)]
+    parts = [_slices(queue, rng, 4 // buffers, (5, 6)) for _ in range(buffers)]
     a, host_a = (list(chain(*zip(*part, strict=True))) for part in zip(*parts, strict=True))
-    b, host_b = _together(queue, rng, 1 if "one" in form else 4, (6, 3))
+    b, host_b = _slices(queue, rng, 1 if "one" in form else 4, (6, 3))
     if form == "stack":
         b = cl_array.to_device(queue, host_b)
     with _launches(buffers):
@@ -209,11 +188,11 @@ def test_each_buffer_is_a_launch(queue, rng, buffers, form):
     assert_gemm(out, host_a, host_b if len(b) > 1 else host_b[0])
 
 
-def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue, rng):
-    """The matrix that is alone in its buffer is no batch, as this family takes them only."""
+def test_a_refused_launch_leaves_the_result_unchanged(queue, rng):
+    """A matrix that is alone in its buffer is a single product, which this family refuses."""
     config = BATCH_CONFIGS["small"]
     skip_if_refused(queue, config)
-    a = _together(queue, rng, 3, (5, 5))[0] + _together(queue, rng, 1, (5, 5))[0]
+    a = _slices(queue, rng, 3, (5, 5))[0] + _slices(queue, rng, 1, (5, 5))[0]
     out = cl_array.empty(queue, (4, 5, 5), np.float32)
     out.fill(7)
     with pytest.raises(pyclgemm.ConfigError, match="single product"):
@@ -221,8 +200,8 @@ def test_a_launch_that_cannot_be_leaves_the_result_as_it_was(queue, rng):
     assert (out.get() == 7).all()
 
 
-def test_offsets_are_uploaded_where_they_change(queue, rng):
-    a, host = _together(queue, rng, 5, (6, 6))
+def test_new_offsets_are_uploaded(queue, rng):
+    a, host = _slices(queue, rng, 5, (6, 6))
     out = cl_array.zeros(queue, (5, 6, 6), np.float32)
     straight = [0, 1, 2, 3, 4]
     for order in (straight, straight, straight[::-1], [2, 0, 1, 4, 3]):
@@ -230,8 +209,8 @@ def test_offsets_are_uploaded_where_they_change(queue, rng):
         assert_gemm(out, host[order], host)
 
 
-def test_waits_and_events(fresh_queue, gate, rng):
-    a, host = _together(fresh_queue, rng, 3, (4, 4))
+def test_a_batch_waits_and_has_an_event(fresh_queue, gate, rng):
+    a, host = _slices(fresh_queue, rng, 3, (4, 4))
     fresh_queue.finish()
     out, event = pyclgemm.gemm_batched(fresh_queue, a, a, wait_for=[gate.event], return_event=True)
     assert not is_complete(event) and out.events == [event]
@@ -242,7 +221,8 @@ def test_waits_and_events(fresh_queue, gate, rng):
 
 
 def test_out_of_order_queue(out_of_order_queue, rng):
-    (a, host), (given, _) = (_apart(out_of_order_queue, rng, 4, (6, 6)) for _ in range(2))
+    host = draw(rng, *[(6, 6)] * 4)
+    a, given = (upload(out_of_order_queue, *host) for _ in range(2))
     out, event = pyclgemm.gemm_batched(out_of_order_queue, a, a, return_event=True)
     event.wait()
     assert_gemm(out, host, host)
@@ -265,7 +245,7 @@ BAD_SHAPES = [
 
 
 def _assert_products(got, left, right):
-    """Shape and type are numpy.matmul's, and every matrix of the stack is within its bound."""
+    """Check the shape and the type against NumPy, and every matrix against the reference."""
     wanted, got = np.matmul(left, right), fetched(got)
     assert got.shape == wanted.shape and got.dtype == left.dtype
     a = left[np.newaxis] if left.ndim == 1 else left
@@ -275,7 +255,7 @@ def _assert_products(got, left, right):
 
 
 def _check(queue, left, right):
-    """Arrays of the host and of the device, which say the queue, with and without a destination."""
+    """Multiply arrays of the host and of the device, with and without a destination."""
     out = np.full(np.matmul(left, right).shape, np.nan, left.dtype)
     operands, out_there = upload(queue, left, right), cl_array.zeros(queue, out.shape, out.dtype)
     new, new_there = pyclgemm.matmul(left, right, queue=queue), pyclgemm.matmul(*operands)
@@ -290,7 +270,7 @@ def _check(queue, left, right):
     ("shapes", "dtype"),
     [*((one, "float32") for one in SHAPES), *((((2, 7, 9), (9, 5)), dtype) for dtype in DTYPES)],
 )
-def test_shapes_are_numpys_for_every_type(queue, require, rng, shapes, dtype):
+def test_matmul_takes_the_shapes_of_numpy(queue, require, rng, shapes, dtype):
     require(dtype)
     _check(queue, *draw(rng, *shapes, dtype=dtype))
 
@@ -301,12 +281,12 @@ def test_shapes_are_numpys_for_every_type(queue, require, rng, shapes, dtype):
     ),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_shapes(queue, shapes, seed):
+def test_matmul_takes_any_shapes(queue, shapes, seed):
     _check(queue, *draw(np.random.default_rng(seed), *shapes.input_shapes))
 
 
 @pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)
-def test_shapes_that_numpy_refuses(queue, left, right):
+def test_matmul_refuses_the_shapes_that_numpy_refuses(queue, left, right):
     a, b = np.ones(left, np.float32), np.ones(right, np.float32)
     with pytest.raises(ValueError):
         np.matmul(a, b)
@@ -315,26 +295,22 @@ def test_shapes_that_numpy_refuses(queue, left, right):
         pyclgemm.matmul(a, b, queue=queue)
 
 
-def test_views_of_stacks(queue, rng):
+def test_matmul_takes_views_of_stacks(queue, rng):
     (host,) = draw(rng, (6, 8, 10))
     (base,) = upload(queue, host)
     got = pyclgemm.matmul(base[::2, 1:, ::-1], base[1::2].transpose((0, 2, 1)))
     _assert_products(got, host[::2, 1:, ::-1], host[1::2].transpose(0, 2, 1))
 
 
-def test_numpy_without_a_queue(device, rng):
-    # The library picks a device of its own; that there is one is known from `device`.
+def test_matmul_without_a_queue(device, rng):
+    # The library picks a device; the fixture `device` skips where there is none.
     a, b = draw(rng, (9, 9), (9, 9))
     assert_gemm(pyclgemm.matmul(a, b), a, b)
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [((4, 5), (5, 6)), ((3, 4, 5), (5, 6)), ((5,), (3, 5, 6)), ((40, 4, 4), (40, 4, 4))],
-    ids=str,
-)
+@pytest.mark.parametrize("shapes", SHAPES[:10], ids=str)
 @pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
-def test_waits_without_blocking_and_leaves_an_event(fresh_queue, gate, rng, shapes, by_array):
+def test_matmul_waits_on_the_device_and_leaves_an_event(fresh_queue, gate, rng, shapes, by_array):
     hosts = draw(rng, *shapes)
     a, b = upload(fresh_queue, *hosts)
     if by_array:

@@ -1,4 +1,4 @@
-"""pack and DenseLayer: a constant operand, laid out once and multiplied often."""
+"""pack and DenseLayer: a constant operand is packed once and multiplied often."""
 
 from dataclasses import replace
 from itertools import product
@@ -32,15 +32,15 @@ READERS = {
 
 @pytest.mark.parametrize("trans_b", [False, True], ids=["N", "T"])
 @pytest.mark.parametrize(("layout", "config"), READERS.values(), ids=READERS)
-def test_every_family_reads_its_packed_form(queue, layout, config, trans_b):
-    options = {"c": ROW, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "relu"}
-    options |= {"config": config, "pack": layout, "trans_b": trans_b}
+def test_every_family_reads_packed_operands(queue, layout, config, trans_b):
+    options = {"config": config, "pack": layout, "trans_b": trans_b, "c": ROW, "bias": True}
+    options |= {"alpha": 0.5, "beta": -2.0, "activation": "relu"}
     for sizes in [(1, 1, 1), (32, 32, 32), (33, 31, 70), (20, 100, 33), (65, 3, 64)]:
         check_gemm(queue, sizes, **options)
 
 
 @pytest.mark.parametrize("on_device", [False, True])
-def test_packed_once_used_with_any_number_of_rows(queue, rng, on_device):
+def test_a_packed_matrix_is_multiplied_by_any_number_of_rows(queue, rng, on_device):
     (b,) = draw(rng, (53, 41))
     packed = pyclgemm.pack(queue, upload(queue, b)[0] if on_device else b)
     assert isinstance(packed, pyclgemm.PackedMatrix)
@@ -56,7 +56,7 @@ def test_packed_once_used_with_any_number_of_rows(queue, rng, on_device):
     assert pyclgemm.pack(queue, b, trans_b=True).shape == (41, 53)
 
 
-def test_packed_matrix_is_a_copy_and_leaves_its_source_alone(queue, rng):
+def test_a_packed_matrix_is_a_copy(queue, rng):
     source = guarded_matrix(queue, random_array(rng, (33, 35), "float32"), ROW)
     packed = pyclgemm.pack(queue, source.array)
     np.testing.assert_array_equal(source.get(), source.initial)
@@ -74,7 +74,7 @@ def parameters(rng):
     return draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,))
 
 
-#: Rows, element type, whether there is a bias, and the activation.
+#: Rows, element type, whether there is a bias, activation.
 LAYERS = [
     *product((1, 3, 64), ["float32"], (False, True), (None, *ACTIVATIONS)),
     *product([5], ["float16", "float64", "complex64"], [True], [None]),
@@ -88,18 +88,16 @@ def test_layer(queue, require, rng, rows, dtype, with_bias, activation):
     weight, bias, x = draw(rng, (INPUTS, OUTPUTS), (OUTPUTS,), (rows, INPUTS), dtype=dtype)
     epilogue = {"bias": bias if with_bias else None, "activation": activation}
     layer = pyclgemm.DenseLayer(queue, weight, **epilogue)
-    assert_gemm(layer(x), x, weight, **epilogue)
-    got = layer(*upload(queue, x))
-    assert got.shape == (rows, OUTPUTS)
-    assert_gemm(got, x, weight, **epilogue)
+    for given in (x, *upload(queue, x)):
+        assert_gemm(layer(given), x, weight, **epilogue)
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
-def test_changing_batch_sizes_into_a_destination(queue, rng, parameters, on_device):
+def test_a_layer_takes_changing_batch_sizes_and_a_destination(queue, rng, parameters, on_device):
     weight, bias = parameters
     given_weight = weight.copy()
     layer = pyclgemm.DenseLayer(queue, given_weight, bias, "relu")
-    given_weight.fill(np.nan)  # the layer has its own
+    given_weight.fill(np.nan)  # the layer has a copy
     for batch in (3, 64, 1, 3, 0, 100, 64):
         x, out = draw(rng, (batch, INPUTS))[0], np.full((batch, OUTPUTS), np.nan, np.float32)
         given, given_out = upload(queue, x, out) if on_device and batch else (x, out)
@@ -108,13 +106,13 @@ def test_changing_batch_sizes_into_a_destination(queue, rng, parameters, on_devi
         assert_gemm(given_out, x, weight, bias=bias, activation="relu")
 
 
-def test_parameters_of_the_device_a_strided_batch_and_a_transposed_weight(queue, rng, parameters):
+def test_a_layer_takes_device_arrays_strided_batches_and_transposed_weights(queue, rng, parameters):
     layer = pyclgemm.DenseLayer(queue, *upload(queue, *parameters))
     (x,) = draw(rng, (20, 2 * INPUTS))
     (there,) = upload(queue, x)
     x = x[::2, INPUTS:]
     assert_gemm(layer(there[::2, INPUTS:]), x, parameters[0], bias=parameters[1])
-    # A framework that keeps weights as (out, in) hands over a transposed view.
+    # Frameworks that keep weights as (out, in) give a transposed view.
     (stored,) = draw(rng, (OUTPUTS, INPUTS))
     for weight in (stored.T, upload(queue, stored)[0].T):
         assert_gemm(pyclgemm.DenseLayer(queue, weight)(x), x, stored.T)

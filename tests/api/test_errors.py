@@ -1,4 +1,4 @@
-"""Each error of the contract, by its class and by what its message names."""
+"""Each error of the contract: its class, and the names and values in its message."""
 
 import numpy as np
 import pyopencl as cl
@@ -23,7 +23,7 @@ ONES, STACK = ones(4, 4), ones(3, 4, 4)
 
 
 def gemm(queue, function=pyclgemm.gemm, **arguments):
-    """Call it with matrices of ones but for the given arguments; a bias becomes an epilogue."""
+    """Call a function; missing operands are ones, and a bias becomes an epilogue."""
     arguments = {"a": ONES, "b": ONES, **arguments}
     if "c" in arguments:
         arguments.setdefault("beta", 1)
@@ -32,20 +32,19 @@ def gemm(queue, function=pyclgemm.gemm, **arguments):
     return function(queue, **arguments)
 
 
-BUILT_IN = {
-    ValueError: "ArgumentError ShapeError ConfigError DatabaseError", TypeError: "DtypeError",
-    NotImplementedError: "UnsupportedError", OSError: "FileError", RuntimeError: "KernelBuildError",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("built_in", "names"), BUILT_IN.items())
-def test_every_error_is_pyclgemms_and_the_built_in_one(built_in, names):
+@pytest.mark.parametrize(
+    ("built_in", "names"),
+    [(ValueError, "ArgumentError ShapeError ConfigError DatabaseError"), (TypeError, "DtypeError"),
+     (NotImplementedError, "UnsupportedError"), (OSError, "FileError"),
+     (RuntimeError, "KernelBuildError")],
+)  # fmt: skip
+def test_every_error_is_of_the_library_and_of_a_built_in_class(built_in, names):
     for error in (getattr(pyclgemm, name) for name in names.split()):
         assert issubclass(error, pyclgemm.PyclgemmError) and issubclass(error, built_in)
 
 
 def each(names, values, error, shown, *parts):
-    """Rows of each argument with each value: the message has both, and `parts`."""
+    """A row for each argument and value; the message has the name, the shown value and `parts`."""
     return [
         ({name: value}, error, (name, shown(value), *parts))
         for name in names.split()
@@ -61,7 +60,7 @@ INTEGERS, WIDE = ONES.astype("int64"), ONES.astype("float64")
 NO_PAIR = {"a": ones(3, 4), "b": ones(5, 6)}
 INNER_SIZES = "a is (3, 4) and b is (5, 6): a's columns (4) must equal b's rows (5)"
 
-#: Arguments that `gemm` refuses, the error, and what its message names.
+#: Arguments that `gemm` refuses, the error, and parts of its message.
 REFUSED = [
     *each("a b c out", [ones(4), ones(), ones(1, 4, 4)], SHAPE, shape_of),
     *each("c out", [ones(4, 5), ones(5, 4), ones(1, 4), ones(16, 1)], SHAPE, shape_of, "(4, 4)"),
@@ -111,17 +110,15 @@ def batched(queue, a=STACK, b=STACK, **options):
 
 
 def packed(queue, name="b", b=ONES, **arguments):
-    """Multiply with an operand, b if not another, that is packed."""
+    """Multiply with a packed matrix as the argument `name`."""
     return gemm(queue, **{name: pyclgemm.pack(queue, b)} | arguments)
 
 
-def layer(queue, **arguments):
-    given = {"weight": ONES, "bias": STACK[0, 0], "activation": None, "x": ONES, "out": None}
-    *parameters, x, out = (given | arguments).values()
-    return pyclgemm.DenseLayer(queue, *parameters)(x, out)
+def layer(queue, x=ONES, out=None, **parameters):
+    return pyclgemm.DenseLayer(queue, **{"weight": ONES} | parameters)(x, out)
 
 
-#: Likewise of other functions, and what the message says.
+#: Arguments that other functions refuse, the error, and a part of its message.
 OTHERS = [
     (matmul, {"a": INTEGERS, "b": INTEGERS}, DTYPE, "a is int64"),
     (matmul, {"a": ONES.astype("bool"), "b": ONES.astype("bool")}, DTYPE, "a is bool"),
@@ -167,7 +164,7 @@ def test_arguments_that_are_refused(queue, call, arguments, error, parts):
         call(queue, **arguments)
 
 
-def test_no_queue_and_no_activation(queue):
+def test_queues_and_activations_that_are_refused(queue):
     with raises(DTYPE, "queue", "NoneType"):
         gemm(None)
     for call in (lambda: gemm(ONES), lambda: pyclgemm.matmul(a=ONES, b=ONES, queue=queue)):
@@ -178,13 +175,13 @@ def test_no_queue_and_no_activation(queue):
             pyclgemm.Epilogue(activation=name)
 
 
-UNITS_ALONE = ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32", "BF16_BF16_F32_X9"]
-
-
 @pytest.mark.parametrize(
     ("dtype", "precision"),
-    [*(("float32", name) for name in UNITS_ALONE), ("float64", None), ("float16", "F16_F16_F16")],
-)
+    [
+        ("float32", "TF32_TF32_F32"), ("float32", "TF32_TF32_F32_X3"), ("float32", "BF16_BF16_F32"),
+        ("float32", "BF16_BF16_F32_X9"), ("float64", None), ("float16", "F16_F16_F16"),
+    ],
+)  # fmt: skip
 def test_arithmetic_that_the_device_lacks(queue, traits, dtype, precision):
     is_able, parts = getattr(traits, dtype, False), [precision or dtype]
     if dtype == "float32":
@@ -198,12 +195,12 @@ def test_arithmetic_that_the_device_lacks(queue, traits, dtype, precision):
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "out", "bias"])
 def test_array_of_another_context(queue, device, name):
-    other_context = cl.Context([device])  # Intel's runtime wants it kept beside its queue
+    other_context = cl.Context([device])  # a queue of Intel's runtime does not keep it alive
     other = cl.CommandQueue(other_context)
     shape = (4,) if name == "bias" else (4, 4)
     here, there = (cl_array.zeros(one, shape, np.float32) for one in (queue, other))
     arrays = {name: cl_array.zeros(queue, (4, 4), np.float32) for name in ("a", "b")}
-    for _ in range(2):  # before a call that is right, and after it
+    for _ in range(2):  # the second time after a valid call
         with raises(ARGUMENT, name, "context"):
             gemm(queue, **arrays | {name: there})
         gemm(queue, **arrays | {name: here})
@@ -219,19 +216,19 @@ def test_array_of_another_context(queue, device, name):
 def test_destination_over_an_operand_is_refused(queue, name, shared):
     base, other = (cl_array.zeros(queue, (16, 16), np.float32) for _ in range(2))
     arrays = {"a": other[:8, :8], "b": other[:8, :8], name: base[shared]}
-    for _ in range(2):  # before a call that is right, and after it
+    for _ in range(2):  # the second time after a valid call
         with raises(ARGUMENT, f"out shares memory with {name}"):
             gemm(queue, **arrays, out=base[:8, :8])
         gemm(queue, **arrays, out=cl_array.zeros(queue, (16, 16), np.float32)[:8, :8])
 
 
-def test_destination_whose_entries_coincide_is_refused(queue):
+def test_destination_with_overlapping_entries_is_refused(queue):
     out = GuardedArray(queue, blank((4, 4), "float32"), (0, 1))
     with raises(ARGUMENT, "out", "share"):
         gemm(queue, out=out.array)
 
 
-#: a, b and out of slices of a stack, and of a matrix that is elsewhere.
+#: Operands and destinations: slices of a stack, and another matrix.
 OVERLAPS = [
     (lambda s, other: (s[:3], s[5], s[2:5]), ARGUMENT, "out shares memory with a"),
     (lambda s, other: (s[5], [s[4], s[1], s[2]], [s[3], s[0], s[1]]), ARGUMENT,
@@ -247,7 +244,7 @@ OVERLAPS = [
 
 
 @pytest.mark.parametrize(("arrays", "error", "message"), OVERLAPS)
-def test_destinations_of_batches_that_overlap(queue, arrays, error, message):
+def test_overlapping_destinations_of_batches_are_refused(queue, arrays, error, message):
     a, b, out = arrays(*upload(queue, ones(6, 4, 4), ONES))
     with raises(error, message):
         pyclgemm.gemm_batched(queue, a, b, out=out)
@@ -261,7 +258,7 @@ def test_a_destination_of_a_batch_may_be_its_addend(queue):
         np.testing.assert_array_equal(one.get(), 5 * ONES)
 
 
-def test_failed_call_leaves_the_destination_alone(queue):
+def test_a_refused_call_leaves_the_destination_unchanged(queue):
     a, out = upload(queue, ones(3, 4), ONES)
     with pytest.raises(SHAPE):
         pyclgemm.gemm(queue, a, out, out=out)

@@ -1,4 +1,4 @@
-"""plan and explain: chosen once, run many times, and readable when printed."""
+"""plan and explain: a plan runs many times on arrays of one layout; explanations are readable."""
 
 from itertools import product
 
@@ -25,7 +25,6 @@ def hosts(rng):
 
 @pytest.fixture
 def arrays(queue, hosts):
-    """The same on the device."""
     return upload(queue, *hosts)
 
 
@@ -34,7 +33,7 @@ def test_a_plan_runs_with_other_arrays_of_the_same_layout(queue, rng, hosts, arr
     made = pyclgemm.plan(queue, a, b, out=out)
     assert isinstance(made, pyclgemm.GemmPlan)
     queue.finish()
-    np.testing.assert_array_equal(out.get(), hosts[2])  # nothing is enqueued yet
+    np.testing.assert_array_equal(out.get(), hosts[2])  # nothing has run yet
     first, second = made(a, b), made(a, b)
     assert first is not second
     a.set(2 * hosts[0])
@@ -47,7 +46,7 @@ def test_a_plan_runs_with_other_arrays_of_the_same_layout(queue, rng, hosts, arr
     assert_gemm(out, *others[:2])
 
 
-def test_a_plan_with_an_addend_that_is_not_read_and_one_in_place(queue, rng, hosts, arrays):
+def test_plans_with_an_addend_that_is_not_read_and_in_place(queue, rng, hosts, arrays):
     a, b, c = arrays
     c.fill(np.nan)
     made = pyclgemm.plan(queue, a, b, c, beta=0.0)
@@ -60,7 +59,7 @@ def test_a_plan_with_an_addend_that_is_not_read_and_one_in_place(queue, rng, hos
     assert_gemm(c, *others, beta=1.0)
 
 
-def test_plan_of_transposed_operands_reads_offsets_anew(queue, rng):
+def test_a_plan_of_transposed_operands_takes_other_offsets(queue, rng):
     host, square = draw(rng, (64, 100), (16, 64), dtype="complex64")
     base, b = upload(queue, host, square)
     trans = {"trans_a": "C", "trans_b": "T"}
@@ -71,7 +70,7 @@ def test_plan_of_transposed_operands_reads_offsets_anew(queue, rng):
 
 
 def test_the_same_strides_at_another_offset(queue, rng):
-    """Kernels that read whole vectors of aligned rows do not serve rows at odd offsets."""
+    """Rows at odd offsets need other kernels than aligned rows, which are read by vectors."""
     a, b = draw(rng, (32, 32), (32, 32))
     for configs, (lead, alignment) in product((DIRECT_CONFIGS, GEMV_CONFIGS), ((64, 16), (65, 1))):
         left, right, out = (
@@ -122,7 +121,7 @@ def test_explanation_is_readable(queue, sizes):
     assert all(part in str(choice) for part in (choice.path, choice.reason, *values))
 
 
-def test_explanation_is_what_gemm_runs(queue, hosts, arrays):
+def test_gemm_runs_the_choice_of_the_explanation(queue, hosts, arrays):
     a, b, _ = arrays
     choice = pyclgemm.explain(queue, a, b)
     got = pyclgemm.gemm(queue, a, b, config=choice.config)
@@ -130,36 +129,29 @@ def test_explanation_is_what_gemm_runs(queue, hosts, arrays):
     assert choice == pyclgemm.explain(queue, *hosts[:2])
 
 
-@pytest.mark.parametrize("add_event", [True, False])
-def test_plan_waits_and_returns_the_event_that_is_asked_for(queue, hosts, arrays, add_event):
-    a, b, _ = arrays
-    made = pyclgemm.plan(queue, a, b)
-    gate = cl.UserEvent(queue.context)
-    own_queue_needs = cl.enqueue_marker(queue)
-    gate.set_status(cl.command_execution_status.COMPLETE)
-    wait_for = [gate, own_queue_needs]
-    out, event = made(a, b, wait_for=wait_for, add_event=add_event, return_event=True)
-    event.wait()
-    assert out.events == [event]
-    assert_gemm(out, *hosts[:2])
-
-
-def test_without_an_event_those_of_the_operands_are_waited_for(fresh_queue, gate, rng):
-    (a,) = draw(rng, (8, 8))
-    left, out = upload(fresh_queue, a, a)
-    plan = pyclgemm.plan(fresh_queue, left, left, out=out)
-    fresh_queue.finish()
-    left.add_event(gate.event)
-    plan(left, left, out=out, add_event=False)
+@pytest.mark.parametrize("by_array", [False, True], ids=["wait_for", "an array's event"])
+@pytest.mark.parametrize(
+    "options", [{}, {"add_event": False}, {"add_event": False, "return_event": True}], ids=str
+)
+def test_a_plan_waits_and_may_have_an_event(fresh_queue, gate, hosts, by_array, options):
+    a, b, out = upload(fresh_queue, *hosts)
+    made = pyclgemm.plan(fresh_queue, a, b, out=out)
+    wait_for = [gate.event, cl.enqueue_marker(fresh_queue)]
+    if by_array:
+        a.add_event(gate.event)
+        wait_for = None
+    returned = made(a, b, out=out, wait_for=wait_for, **options)
     marker = cl.enqueue_marker(fresh_queue)
     fresh_queue.flush()
     assert not is_complete(marker)
+    if "return_event" in options:
+        assert out.events == [returned[1]]
     gate.open()
     marker.wait()
-    assert_gemm(out, a, a)
+    assert_gemm(out, *hosts[:2])
 
 
-def test_an_out_of_order_queue_always_gives_an_event(out_of_order_queue, rng):
+def test_a_plan_on_an_out_of_order_queue_always_has_an_event(out_of_order_queue, rng):
     (a,) = upload(out_of_order_queue, *draw(rng, (8, 8)))
     out = cl_array.empty_like(a)
     pyclgemm.plan(out_of_order_queue, a, a, out=out)(a, a, out=out, add_event=False)

@@ -1,4 +1,4 @@
-"""The report on AMD's compiler: what is read from its remarks and listings, and a real run."""
+"""The report on AMD's compiler: its remarks and listings are read, and kernels are compiled."""
 
 import csv
 import os
@@ -13,17 +13,15 @@ from benchmarks.amd_report import UNIT_ARCHITECTURES, write_csv
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.selection.database import load_database
 
-_DATA = Path(__file__).parent / "amd"
-
-#: As clang writes them. In the listing the inner loop's blocks lie before its header, and a jump
-#: back from within it closes the outer loop.
-REMARKS, LISTING = ((_DATA / name).read_text() for name in ("remarks.txt", "listing.s"))
-
-#: A loop through local memory.
-LOOP = (_DATA / "loop.cl").read_text()
+#: Remarks and a listing of clang, and the source of a loop through local memory. In the listing
+#: the blocks of the inner loop lie before its header, and a jump out of them closes the outer loop.
+REMARKS, LISTING, LOOP = (
+    Path(__file__).with_name("amd").joinpath(name).read_text()
+    for name in ("remarks.txt", "listing.s", "loop.cl")
+)
 
 
-def test_remarks_of_one_kernel_without_their_units():
+def test_the_remarks_on_one_kernel():
     assert resources_of(REMARKS, "xgemm") == {
         "SGPRs": 28, "VGPRs": 133, "ScratchSize": 8, "Occupancy": 5, "LDS Size": 24576,
     }  # fmt: skip
@@ -31,7 +29,7 @@ def test_remarks_of_one_kernel_without_their_units():
         resources_of(REMARKS, "gemv")
 
 
-def test_the_main_loop_of_the_right_kernel_is_counted():
+def test_the_instructions_of_the_main_loop_are_counted():
     loops = loops_of(LISTING, "xgemm")
     assert list(loops) == ["BB1_3", "BB1_6"]
     assert [line.split()[0] for line in loops["BB1_3"]] == [
@@ -39,7 +37,7 @@ def test_the_main_loop_of_the_right_kernel_is_counted():
     ]  # fmt: skip
 
     loop = main_loop(loops)
-    # fmac, a dual pair, half of a pair, a packed pair, a mixed one; not the integer mad.
+    # fmac, a dual pair, half of a pair, a packed pair, a mixed one; the integer mad is none.
     assert loop.fmas == 1 + 2 + 1 + 2 + 1
     assert loop.valu == 6
     assert loop.lds_reads == {"128": 1, "2x32": 2, "2x64": 1}
@@ -47,7 +45,7 @@ def test_the_main_loop_of_the_right_kernel_is_counted():
     assert loop.global_loads == 0
 
 
-def test_a_loop_of_matrix_instructions_is_the_main_loop():
+def test_a_loop_with_matrix_instructions_is_the_main_loop():
     unit_loop = [
         "v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]",
         "v_mfma_f32_16x16x16f16 a[0:3], v[6:7], v[6:7], a[0:3]", "ds_load_b128 v[0:3], v9",
@@ -59,7 +57,7 @@ def test_a_loop_of_matrix_instructions_is_the_main_loop():
             main_loop(loops)
 
 
-def test_figures_and_their_file(tmp_path):
+def test_figures_are_written_to_a_file(tmp_path):
     loop = amd.Loop(0, 128, 70, {"128": 8}, 128, 4)
     compiled = amd.Compiled(resources_of(REMARKS, "xgemm"), loop)
     variant = variants_of("gfx1100")[0]
@@ -74,24 +72,21 @@ def test_figures_and_their_file(tmp_path):
     assert read | wanted == read
 
 
-# ------------------------------------------------------------------------------ the compiler
-
-
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
-    """clang for AMD GPUs, where this machine has it."""
+    """clang for AMD GPUs; skips where this machine lacks it."""
     try:
         clang = amd.find_clang(os.environ.get("CLANG"))
         libraries = amd.find_rocm_path(os.environ.get("ROCM_PATH"))
-        found = amd.Compiler(clang, libraries, tmp_path_factory.mktemp("rocm"))
-        found.compile(LOOP, "k", "gfx1100")
+        compiler = amd.Compiler(clang, libraries, tmp_path_factory.mktemp("rocm"))
+        compiler.compile(LOOP, "k", "gfx1100")
     except CompilerError as error:
         pytest.skip(str(error).splitlines()[-1])
-    return found
+    return compiler
 
 
 @pytest.mark.parametrize("architecture", ["gfx1030", "gfx1100", "gfx90a"])
-def test_a_kernel_is_compiled_and_read(compiler, architecture):
+def test_a_kernel_is_compiled_and_counted(compiler, architecture):
     compiled = compiler.compile(LOOP, "k", architecture)
     assert compiled.resources["LDS Size"] == 1024
     assert compiled.resources["VGPRs"] > 0
@@ -102,21 +97,16 @@ def test_a_kernel_is_compiled_and_read(compiler, architecture):
         compiler.compile("__kernel void k() { wrong; }", "k", architecture)
 
 
-def for_large_products(architecture):
-    """The configuration of matrix units that ships for large products, by type and arithmetic."""
-    found = {}
-    for _, entry in load_database().entries_for(typical_traits(architecture)):
-        units = [record for record in entry.records if record.config.family == "matrix"]
-        if units:
-            found.setdefault(entry.name, max(units, key=lambda one: one.shape.m).config)
-    return found
-
-
 @pytest.mark.parametrize("architecture", UNIT_ARCHITECTURES)
 def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
+    configs = {}  # of large products, by type and precision
+    for _, entry in load_database().entries_for(typical_traits(architecture)):
+        records = [record for record in entry.records if record.config.family == "matrix"]
+        if records:
+            configs.setdefault(entry.name, max(records, key=lambda one: one.shape.m).config)
     rows = [
         row
-        for (dtype, precision), config in for_large_products(architecture).items()
+        for (dtype, precision), config in configs.items()
         for row in make_rows(
             compiler, [architecture], [(1024, 1024, 1024)], dtype, "matrix", config.as_dict(),
             precision,
@@ -128,7 +118,7 @@ def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
         loop, resources, plan = row.compiled.loop, row.compiled.resources, row.plan
         assert plan is not None
         assert resources["ScratchSize"] == 0, row
-        # A step's products of fragments, and most slots of the vector unit are theirs.
+        # Products of fragments take a large part of the slots of the vector unit.
         assert loop.matrix >= 8, row
         assert loop.matrix > 0.2 * loop.valu, row
         assert resources["VGPRs"] + resources.get("AGPRs", 0) <= plan.registers, row
@@ -141,7 +131,7 @@ def test_kernels_of_matrix_units_are_as_planned(compiler, architecture):
     ("architecture", "path", "fmas"),
     [("gfx1012", None, 0.9), ("gfx1030", None, 0.9), ("gfx1030", "indirect", 0.95)],
 )
-def test_kernels_without_units_neither_spill_nor_read_scalars(compiler, architecture, path, fmas):
+def test_kernels_without_units_spill_nothing_and_read_vectors(compiler, architecture, path, fmas):
     rows = make_rows(compiler, [architecture], [(1024, 1024, 1024)], "float32", path, {})
     assert [(row.variant.wave, row.variant.mode) for row in rows] == [
         (32, "wgp"), (32, "cu"), (64, "wgp"), (64, "cu"),

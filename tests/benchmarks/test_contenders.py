@@ -1,8 +1,8 @@
-"""Contenders compute the product in the precision asked for; sessions measure all that can."""
+"""Contenders of the benchmarks compute right products; sessions check and time them."""
 
 from dataclasses import replace
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pyopencl as cl
@@ -18,22 +18,27 @@ from benchmarks.products.operands import make_operands, poison, with_padding
 from benchmarks.session.session import Session
 from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Pace
-from pyclgemm.measure.filled_queue import QueueBlocker
-from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.bench_fakes import FakeContender, FakeDevice
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.reference import assert_close, expected_gemm
+
+
+@pytest.fixture
+def messages():
+    """A list for the messages of a session, or of those who make contenders."""
+    return []
 
 
 @pytest.mark.parametrize(
     "kind", [("float16", None, None), ("float16", None, "float32"), ("float32", None, None)]
 )
 @pytest.mark.parametrize("case", parse_shapes("13x17x19:TT+3,32x24x40", dense=True), ids=str)
-def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
+def test_contenders_of_this_library_are_right_on_every_set(queue, rng, kind, case):
     made = make_operands(case, arithmetic_of(*kind), queue, rng, sets=3)
     makers = [plan_contender, contenders.gemm_contender, contenders.layer_contender]
-    if kind[2] is None:
-        makers.append(contenders.packed_contender)
+    makers += [contenders.packed_contender] * (kind[2] is None)
     for make in makers:
         contender = make(made)
         for *_, out in made.sets:
@@ -47,49 +52,47 @@ def test_own_contenders_are_right_on_every_set(queue, rng, kind, case):
         assert contender.result().dtype.name == made.arithmetic.result_dtype
 
 
-def test_on_a_cpu_numpy_has_as_many_matrices_as_the_device(queue):
+def test_numpy_rotates_as_many_matrices_as_a_cpu_device(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=3)
     contender = NumpyContender(made)
-    places = {matrix.ctypes.data for one in contender.products for matrix in one}
-    assert len(places) == (9 if queue.device.type & cl.device_type.CPU else 3)
+    addresses = {matrix.ctypes.data for one in contender.products for matrix in one}
+    assert len(addresses) == (9 if queue.device.type & cl.device_type.CPU else 3)
     for a, b, _ in contender.products:
         np.testing.assert_array_equal(a, made.host[0])
         np.testing.assert_array_equal(b, made.host[1])
 
 
-def test_products_in_a_queue_are_waited_for_once(queue, monkeypatch):
+def test_queued_products_are_waited_for_once(queue):
     made = make_float32(queue, Case(5, 6, 7), sets=2)
     one_by_one = plan_contender(made)
     one_by_one.waits_for_each = True
-    markers, mark = [], cl.enqueue_marker
-    monkeypatch.setattr(cl, "enqueue_marker", lambda given: markers.append(given) or mark(given))
     for contender, waits in ((contenders.queued_contender(made), 0), (one_by_one, 3)):
-        markers.clear()
-        assert call_once(contender, made, 3).ratio < 1
-        assert len(markers) == waits
+        mark = Mock(side_effect=cl.enqueue_marker)
+        with patch.object(cl, "enqueue_marker", mark):
+            assert call_once(contender, made, 3).ratio < 1
+        assert mark.call_count == waits
 
 
-def test_contenders_of_the_device_alone_run_behind_a_blocker(queue):
-    blocker = QueueBlocker(queue)
-    made = make_float32(queue, Case(16, 16, 16), blocker=blocker)
-    # The figures of the others are what a user's loop sees.
+def test_contenders_without_host_time_enqueue_behind_a_blocker(fresh_queue, gate):
+    made = make_float32(fresh_queue, Case(16, 16, 16), blocker=Mock())
+    # The times of the others include the host's, as in a user's loop.
     assert contenders.gemm_contender(made).blocker is NumpyContender(made).blocker is None
-    for make in (contenders.layer_contender, contenders.packed_contender, plan_contender):
-        contender = make(made)
-        assert contender.blocker is blocker
-    contender.enqueue(2)
-    contender.finish()
-    contender.poison()
-    for seconds in (0.1, 1.0, 10.0):  # other processes on the device may hide its speed
-        still_holding = blocker.hold(seconds)
-        contender.enqueue(20)
-        if still_holding():
-            break
-        contender.finish()
-    assert still_holding()
-    contender.finish()
-    assert not still_holding()
-    assert made.error(contender.result(), contender.precision).ratio < 1
+    makers = (contenders.layer_contender, contenders.packed_contender, plan_contender)
+    for contender in [make(made) for make in makers]:
+        assert contender.blocker is made.blocker
+        assert call_once(contender, made).ratio < 1
+    cl.enqueue_marker(fresh_queue, [gate.event])
+    gate.call(lambda: contender.enqueue(20))
+
+
+def test_contenders_of_batches_are_checked_on_a_sample(queue):
+    case = Case(4, 5, 6, "NT", padding=1, batch=50)
+    made = make_float32(queue, case, most_work=10 * 4 * 5 * 6)
+    assert len(made.parts[0].axes[0]) <= 12
+    for make in (plan_contender, contenders.gemm_contender, NumpyContender):
+        assert call_once(make(made), made).ratio < 1
+    made.poison()
+    assert np.isnan(made.result()).all() and made.result().shape == (50, 4, 5)
 
 
 def test_alpha_and_beta_scale_and_add_in_place(queue):
@@ -100,7 +103,7 @@ def test_alpha_and_beta_scale_and_add_in_place(queue):
     np.testing.assert_allclose(whole.value, expected, rtol=1e-12)
     torch = FakeTorch()
     for contender in (plan_contender(made), NumpyContender(made), CublasContender(torch, 0, made)):
-        for calls in (3, 1):  # the last must not start from the results of those before
+        for calls in (3, 1):  # the last call must start from C, not from an earlier result
             error = call_once(contender, made, calls)
         assert error.ratio <= 1.0
     assert set(torch.called) == {"addmm"}
@@ -108,35 +111,30 @@ def test_alpha_and_beta_scale_and_add_in_place(queue):
     assert made.error(wrong, FLOAT32.precision).ratio > 1.0
 
 
-def test_those_that_cannot_take_part_say_so(queue, rng):
+def test_products_that_contenders_refuse(queue, rng):
     made = make_operands(Case(4, 4, 4), arithmetic_of("int8"), queue, rng)
     with pytest.raises(ValueError, match="NumPy multiplies int8 without a BLAS"):
         NumpyContender(made)
-    # What the library refuses it refuses before any call.
-    uncalled = object.__new__(contenders.CLBlast)
+    unused_library = object.__new__(contenders.CLBlast)
     with pytest.raises(ValueError, match="CLBlast needs one of"):
-        contenders.clblast_contender(uncalled, made)
+        contenders.clblast_contender(unused_library, made)
 
 
-def test_some_contenders_are_to_be_asked_for_and_queued_ones_are_for_cpus(queue):
+def test_the_default_contenders_and_the_queued_one_of_cpus(queue, messages):
     names = factories.default_names(queue.device)
     assert not {contenders.MMA, contenders.CUBLAS_STREAM, contenders.QUEUED} & set(names)
     assert contenders.CUBLAS_LAYER in names
     for kind, taken in ((cl.device_type.CPU, [contenders.QUEUED]), (cl.device_type.GPU, [])):
-        said = []
-        made = factories.make_factories(
-            [contenders.QUEUED], SimpleNamespace(type=kind), None, {}, said.append
-        )
+        device = SimpleNamespace(type=kind)
+        made = factories.make_factories([contenders.QUEUED], device, None, {}, messages.append)
         assert list(made) == taken
-        assert len(said) == 1 - len(taken) and all(contenders.QUEUED in line for line in said)
-
-
-# ------------------------------------------------------------------------------ cuBLAS
+    [message] = messages
+    assert contenders.QUEUED in message
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("layer", [False, True])
-def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
+def test_cublas_computes_in_the_same_precision(queue, rng, kind, layer):
     how = arithmetic_of(*kind)
     made = make_operands(Case(24, 16, 32, "NT", padding=2, dense=layer), how, queue, rng)
     torch = FakeTorch()
@@ -160,7 +158,7 @@ def test_cublas_is_asked_for_the_same_precision(queue, rng, kind, layer):
     assert contender.result().dtype.name == how.result_dtype
 
 
-def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue):
+def test_cublas_without_a_graph_and_the_blocker_of_its_stream(queue, monkeypatch):
     made = make_float32(queue, Case(24, 16, 32, "NT"))
     torch = FakeTorch()
     contender = CublasStreamContender(torch, 0, made)
@@ -168,14 +166,9 @@ def test_cublas_without_a_graph_computes_each_product_when_it_is_launched(queue)
     assert contender.blocker is None and torch.called == []
     assert call_once(contender, made, 3).ratio < 1
     assert torch.called == ["matmul"] * 3
-
-
-def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypatch):
     ticks = iter((0.0, 1.0, 2.0, 2.01))  # 20 million cycles take 10 ms
-    made = make_float32(queue, Case(2, 3, 4), blocker=QueueBlocker(queue))
-    torch = FakeTorch()
     monkeypatch.setattr(cublas.time, "perf_counter", lambda: next(ticks))
-    blocker = CublasStreamContender(torch, 0, made).blocker
+    blocker = CublasStreamContender(torch, 0, replace(made, blocker=Mock())).blocker
     assert isinstance(blocker, cublas.StreamBlocker)
     is_holding = blocker.hold(0.003)
     assert torch.slept[-1] == pytest.approx(6_000_000, abs=1)
@@ -186,7 +179,7 @@ def test_its_stream_is_held_for_as_many_cycles_as_the_time_takes(queue, monkeypa
         assert is_holding() == (not has_happened)
 
 
-def test_a_gpu_and_what_torch_lacks_is_named(queue, rng):
+def test_a_missing_gpu_and_missing_parts_of_torch_are_named(queue, rng):
     if not cublas.is_nvidia_gpu(queue.device):
         with pytest.raises(cublas.CublasUnavailableError, match="no NVIDIA GPU"):
             cublas.find_torch_device(queue.device)
@@ -204,9 +197,6 @@ def test_a_gpu_and_what_torch_lacks_is_named(queue, rng):
         torch_arithmetic.set_flags(torch, narrow)
 
 
-# ------------------------------------------------------------------------------ CLBlast
-
-
 @pytest.fixture(scope="module")
 def library():
     try:
@@ -215,8 +205,7 @@ def library():
         pytest.skip(str(error))
 
 
-# Each type has a routine of its own, each transposition a kernel: neither depends on the other
-# here, and CLBlast takes long to build them.
+# Types and transpositions are independent in CLBlast, and all combinations take long to build.
 @pytest.mark.one_in(3)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize(
@@ -241,20 +230,19 @@ def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, 
             pytest.skip(str(error))
         raise
     if dtype == "float16":
-        options["precision"] = "F16_F16_F16"  # as it sums
+        options["precision"] = "F16_F16_F16"  # CLBlast adds up in float16
     assert_close(c.get(), expected_gemm(a.initial, b.initial, c.initial, **options))
 
 
 @pytest.mark.first_runtime
 def test_clblast_takes_batches(library, queue, rng):
-    a, b = (uniform(rng, (3, *shape), "float32") for shape in ((7, 11), (5, 11)))
+    a, b = draw(rng, (3, 7, 11), (3, 5, 11))
     out = cl_array.zeros(queue, (3, 7, 5), np.float32)
-    operands = (cl_array.to_device(queue, host) for host in (a, b))
-    library.prepare(queue, *operands, out, trans_b=True)()
-    np.testing.assert_allclose(out.get(), a @ b.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+    library.prepare(queue, *upload(queue, a, b), out, trans_b=True)()
+    assert_gemm(out, a, b, trans_b=True)
 
 
-def test_clblast_refuses_what_it_cannot_express_or_reach(library, queue):
+def test_clblast_refuses_layouts_shapes_and_types(library, queue):
     square, stack = (cl_array.zeros(queue, (*one, 4, 4), np.float32) for one in ((), (3,)))
     integers = cl_array.zeros(queue, (4, 4), np.int32)
     for matrices, message in (
@@ -265,31 +253,32 @@ def test_clblast_refuses_what_it_cannot_express_or_reach(library, queue):
     ):
         with pytest.raises(ValueError, match=message):
             library.prepare(queue, *matrices)
-    # A view into a buffer that is too small for the rows that it claims.
+    # The array has more rows than its buffer.
     beyond = cl_array.Array(queue, (8, 4), np.float32, data=square.base_data)
     with pytest.raises(clblast.CLBlastError, match="buffer of a is too small"):
         library.prepare(queue, beyond, square, cl_array.zeros(queue, (8, 4), np.float32))()
 
 
-def test_an_absent_clblast_is_a_clear_message_and_leaves_its_column_out(queue, monkeypatch):
-    said, facts = [], {}
-    asked = [CLBLAST, NUMPY]
-    found = factories.make_factories(asked, queue.device, "nowhere.so", facts, said.append)
-    assert list(found) == [NUMPY] and facts["clblast"] == "absent"
-    assert "from nowhere.so" in said[0]
+def test_an_absent_clblast_is_left_out_with_a_message(queue, monkeypatch, messages):
+    names, facts = [CLBLAST, NUMPY], {}
+    made = factories.make_factories(names, queue.device, "nowhere.so", facts, messages.append)
+    assert list(made) == [NUMPY] and facts["clblast"] == "absent"
+    assert "from nowhere.so" in messages[0]
     monkeypatch.setattr(clblast, "_SONAMES", ("libnosuch.so",))
     monkeypatch.setattr(clblast.ctypes.util, "find_library", lambda name: None)
     with pytest.raises(clblast.CLBlastNotFoundError, match="--clblast PATH"):
         clblast.load()
 
 
-# ------------------------------------------------------------------ sessions
-
-
-class Checked(contenders.CheckedContender):
-    """Gives the product of the first set, as NumPy computes it."""
+class CheckedFake(contenders.CheckedContender, FakeContender):
+    """A contender whose calls take the device 10 us, and whose result is NumPy's product."""
 
     precision = FLOAT32.precision
+
+    def __init__(self, operands, name=CLBLAST, device=None, **options):
+        device, blocker = device or operands.blocker or FakeDevice(), operands.blocker
+        super().__init__(device, 1e-5, 1e-6, name, blocker=blocker, **options)
+        self.value = operands.host[0] @ operands.host[1]
 
     def poison(self):
         pass
@@ -298,126 +287,94 @@ class Checked(contenders.CheckedContender):
         return self.value
 
 
-class CheckedFake(Checked, FakeContender):
-    """Takes a millisecond a call; `at_call` is called before each, with its number."""
-
-    def __init__(self, operands, time=None, name=CLBLAST, at_call=lambda number: None):
-        super().__init__(name, time or FakeTime(), 1e-3)
-        self.value, self.at_call = operands.host[0] @ operands.host[1], at_call
-
-    def enqueue(self, calls):
-        self.at_call(len(self.bursts))
-        super().enqueue(calls)
-
-
 @pytest.fixture
-def said():
-    """What a session says."""
-    return []
-
-
-@pytest.fixture
-def make_session(queue, said):
+def make_session(queue, messages):
     def make(factories):
         pace = Pace(burst=1e-4, rest=4.0, rounds=1)
-        return Session(queue, factories, pace, said.append, longest_product=float("inf"))
+        return Session(queue, factories, pace, messages.append, longest_product=float("inf"))
 
     return make
 
 
 def measure(session, *cases):
-    """Run a session; the parts of the work that it reports."""
-    parts = []
-    session.run(cases, FLOAT32, parts.append)
-    return parts
+    """Run a session; return the progress that it reports."""
+    progress = []
+    session.run(cases, FLOAT32, progress.append)
+    return progress
 
 
-def test_a_session_reports_and_leaves_out_what_fails(make_session, said):
+def test_a_session_leaves_out_contenders_that_are_wrong_or_absent(make_session, messages):
     def wrong(operands):
-        contender = CheckedFake(operands, name=PLAN)
+        contender = CheckedFake(operands, PLAN)
         contender.value = np.zeros_like(contender.value)
         return contender
 
     absent = Mock(side_effect=RuntimeError("not on this device"))
     session = make_session({PLAN: wrong, CLBLAST: absent, NUMPY: NumpyContender})
-    parts = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
+    progress = measure(session, Case(5, 5, 5), Case(5, 5, 5, padding=2))
     assert [record.contender for record in session.records] == [NUMPY, NUMPY]
-    assert sum("not on this device" in line for line in said) == 1
-    assert sum("WRONG" in line for line in said) == len(session.failures) == 2
-    assert sum(parts) == pytest.approx(2.0)
+    assert sum("not on this device" in message for message in messages) == 1
+    assert sum("WRONG" in message for message in messages) == len(session.failures) == 2
+    assert sum(progress) == pytest.approx(2.0)
 
 
-def test_a_session_goes_on_after_an_error_of_ours(make_session):
+def test_a_session_continues_after_an_error(make_session):
     session = make_session({PLAN: Mock(side_effect=ValueError("ours"))})
     measure(session, Case(4, 4, 4))
     assert "ours" in session.failures[0]
 
-    def lost(number):
-        if number:
+    def lose(contender):
+        if len(contender.bursts) > 1:
             raise RuntimeError("lost the device")
 
-    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, at_call=lost)})
+    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, then=lose)})
     measure(session, Case(4, 4, 4), Case(5, 5, 5))
     assert ["lost the device" in failure for failure in session.failures] == [True, True]
 
 
-def test_a_session_skips_what_is_slow_or_does_not_fit_the_device(make_session, said):
+def test_a_session_skips_products_that_are_slow_or_exceed_the_device(make_session, messages):
     session = make_session({NUMPY: NumpyContender})
     measure(session, Case(8, 8, 8))
     session.longest_product = 1e-9
     measure(session, Case(16, 16, 16), Case(1 << 20, 1 << 20, 1))
     assert len(session.records) == 1
-    assert "16x16x16" in said[0] and "--max-seconds" in said[0]
-    assert "1048576x1048576x1 is skipped" in said[-1]
+    assert "16x16x16" in messages[0] and "--max-seconds" in messages[0]
+    assert "1048576x1048576x1 is skipped" in messages[-1]
 
 
 def test_dense_contenders_take_part_in_dense_cases_only(make_session):
-    session = make_session(
-        {name: Mock(side_effect=KeyError(name)) for name in (PLAN, contenders.LAYER)}
-    )
-    measure(session, Case(4, 4, 4))
-    assert len(session.failures) == 1 and PLAN in session.failures[0]
-    measure(session, Case(4, 4, 4, dense=True))
-    assert len(session.failures) == 3 and contenders.LAYER in session.failures[2]
+    names = (PLAN, contenders.LAYER)
+    session = make_session({name: Mock(side_effect=KeyError(name)) for name in names})
+    measure(session, Case(4, 4, 4), Case(4, 4, 4, dense=True))
+    wanted = (PLAN, PLAN, contenders.LAYER)
+    assert all(map(str.__contains__, session.failures, wanted)) and len(session.failures) == 3
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_session_says_where_a_library_waits(make_session, said, waits):
-    device = FakeDevice()
-
-    class Library(Checked, QueuedContender):
-        """Enqueues, or waits for each call."""
-
-        def __init__(self, operands):
-            super().__init__(device, seconds=1e-5, host=1e-6)
-            self.name, self.value = CLBLAST, operands.host[0] @ operands.host[1]
-
-        def enqueue(self, calls):
-            super().enqueue(calls)
-            if waits and calls:
-                self.finish()
-
-    session = make_session({CLBLAST: Library})
-    session.blocker, session.clock = device, device.time.clock()
+def test_a_session_tells_that_a_library_waits_for_each_call(make_session, messages, waits):
+    options = {"then": CheckedFake.finish} if waits else {}
+    session = make_session({CLBLAST: lambda operands: CheckedFake(operands, **options)})
+    session.blocker = FakeDevice()
+    session.clock = session.blocker.time.clock()
     measure(session, Case(4, 4, 4))
     (record,) = session.records
     assert record.timing.clock_name == ("host" if waits else "queue filled")
-    assert ["behind a blocker in 4x4x4" in line for line in said] == [True] * waits
+    assert ["behind a blocker in 4x4x4" in message for message in messages] == [True] * waits
 
 
-def test_an_interrupt_keeps_what_was_measured(make_session):
-    time = FakeTime()
-
-    def interrupt(number):
-        if number == 6:
+def test_an_interrupted_session_keeps_its_records(make_session):
+    def interrupt(contender):
+        if len(contender.bursts) == 7:
             raise KeyboardInterrupt
 
-    factories = {
-        PLAN: lambda operands: CheckedFake(operands, time, PLAN, interrupt),
-        CLBLAST: lambda operands: CheckedFake(operands, time),
-    }
-    session = make_session(factories)
-    session.pace, session.clock = replace(session.pace, rounds=9), time.clock()
+    device = FakeDevice()
+    session = make_session(
+        {
+            PLAN: lambda operands: CheckedFake(operands, PLAN, device, then=interrupt),
+            CLBLAST: lambda operands: CheckedFake(operands, device=device),
+        }
+    )
+    session.pace, session.clock = replace(session.pace, rounds=9), device.time.clock()
     with pytest.raises(KeyboardInterrupt):
         measure(session, Case(4, 4, 4))
     assert {record.contender for record in session.records} == {PLAN, CLBLAST}

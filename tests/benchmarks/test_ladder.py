@@ -1,5 +1,6 @@
-"""The ladder: its steps on typical devices, its report, and a run from end to end."""
+"""The ladder: its steps on typical devices, its report, and its compiled kernels."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -19,19 +20,19 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.benchmark_fakes import FACTS, record_of
+from tests.support.benchmark_fakes import FACTS, records_of
 
 GPUS = (
     "sm_61", "sm_75", "sm_80", "sm_90", "gfx1030", "gfx1100", "gfx90a", "intel_gpu", "apple_gpu",
 )  # fmt: skip
 CPUS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
-#: What must change from the step before, where it is the same on all GPUs.
+#: Parameters that a step changes, where they are the same on all GPUs.
 CHANGES = {"4": {"STAGES"}, "5a": {"PADA", "PADB"}, "7": {"KWI"}}
 
 
 @pytest.mark.parametrize("architecture", [*GPUS, *CPUS])
-def test_steps_are_valid_and_each_is_another(architecture):
+def test_steps_are_valid_and_differ(architecture):
     traits = typical_traits(architecture)
     steps = ladder_steps(1024, traits)
     assert sorted({step.name[0] for step in steps}) == list("12345678")
@@ -45,12 +46,12 @@ def test_steps_are_valid_and_each_is_another(architecture):
 
 
 @pytest.mark.parametrize("architecture", GPUS)
-def test_steps_of_a_gpu_change_what_they_say(architecture):
+def test_the_parameters_of_the_steps_of_a_gpu(architecture):
     steps = ladder_steps(4096, typical_traits(architecture))
     by_name = {step.name: step.config.tiles for step in steps}
-    for before, step in zip(steps, steps[1:], strict=False):
-        changed = changed_parameters(before, step)
-        assert changed and set(changed) == CHANGES.get(step.name, set(changed))
+    for before, step in itertools.pairwise(steps):
+        changed = set(changed_parameters(before, step))
+        assert changed and changed == CHANGES.get(step.name, changed)
     for name, parameters in {
         "1": {"MWI": 1, "NWI": 1, "SA": 0, "SB": 0},
         "2": {"MWG": 32, "NWG": 32, "KWG": 32, "SA": 1, "SB": 1},
@@ -63,27 +64,27 @@ def test_steps_of_a_gpu_change_what_they_say(architecture):
         assert {one: getattr(by_name[name], one) for one in parameters} == parameters
 
 
-def test_texts_tell_what_depends_on_the_device():
-    def what(architecture, name, **changes):
+def test_texts_depend_on_the_device():
+    def text(architecture, name, **changes):
         traits = replace(typical_traits(architecture), **changes)
         [step] = [one for one in ladder_steps(4096, traits) if one.name == name]
         return step.what + step.why
 
-    assert "one element" in what("sm_90", "2") and "four elements" in what("gfx1100", "2")
-    assert "128 x 128" in what("sm_90", "3a") and "64 x 64" in what("gfx1100", "3a")
-    assert "v_dual_fmac" in what("gfx1100", "6") and "second set" in what("sm_90", "6")
-    assert "four times as deep are" in what("sm_90", "8") and "twice" in what("sm_80", "8")
-    assert "cp.async" in what("sm_80", "8") and "cp.async" not in what("sm_75", "8")
-    assert "no deeper slabs" in what("apple_gpu", "8", local_memory_bytes=2**14)
+    assert "one element" in text("sm_90", "2") and "four elements" in text("gfx1100", "2")
+    assert "128 x 128" in text("sm_90", "3a") and "64 x 64" in text("gfx1100", "3a")
+    assert "v_dual_fmac" in text("gfx1100", "6") and "second set" in text("sm_90", "6")
+    assert "four times as deep are" in text("sm_90", "8") and "twice" in text("sm_80", "8")
+    assert "cp.async" in text("sm_80", "8") and "cp.async" not in text("sm_75", "8")
+    assert "no deeper slabs" in text("apple_gpu", "8", local_memory_bytes=2**14)
 
 
-def test_the_last_step_is_what_the_library_takes_where_it_was_tuned():
+def test_the_last_step_is_the_librarys_choice_on_a_tuned_device():
     for architecture, size in (("sm_90", 4096), ("x86-64-v4", 1024)):
         traits = typical_traits(architecture)
         assert ladder_steps(size, traits)[-1].config == choice_of(size, traits).config
 
 
-def test_cpu_steps_lead_to_the_family_of_cpus():
+def test_the_parameters_of_the_steps_of_a_cpu():
     steps = {step.name: step.config for step in ladder_steps(1024, typical_traits("x86-64-v3"))}
     for name, parameters in {
         "4": {"PREFETCHB": 1}, "5": {"KC": 256, "MC": 512}, "6": {"VW": 8, "NR": 8},
@@ -93,14 +94,11 @@ def test_cpu_steps_lead_to_the_family_of_cpus():
         assert isinstance(before, CpuConfig) and steps[name] == replace(before, **parameters)
 
 
-# ------------------------------------------------------------------------------ the report
-
-
 def test_the_report_has_a_page_for_each_step(tmp_path):
     steps = ladder_steps(4096, typical_traits("sm_90"))
     seconds = {step.name: 8.0 / 2**index for index, step in enumerate(steps)}
     seconds |= {CHOICE: 8.0 / 2**10, CUBLAS: 0.01, NUMPY: 1.0}
-    measured = [record_of(Case(8, 8, 8), name, each) for name, each in seconds.items()]
+    measured = records_of(Case(8, 8, 8), seconds)
     others = {CHOICE: "the choice", CUBLAS: "in place", NUMPY: "alone"}
     figures = {step.name: dict.fromkeys(COLUMNS, 0.5) | {"config": "MWG=1"} for step in steps}
     frame = ladder_frame(steps, others, measured, figures)
@@ -126,7 +124,7 @@ def test_the_report_has_a_page_for_each_step(tmp_path):
     assert found == facts
 
 
-def test_what_the_compiler_makes_of_it(tmp_path):
+def test_the_compiled_steps():
     try:
         find_clang(None), find_rocm_path(None)
         figures, _ = compile_ladder("gfx1100", 256)
@@ -135,7 +133,7 @@ def test_what_the_compiler_makes_of_it(tmp_path):
     assert all(one["spilled_vgprs"] == one["scratch_bytes"] == 0 for one in figures.values())
     lds = {name: one["lds_bytes"] for name, one in figures.items()}
     assert (lds["1"], lds["3b"], lds["4"]) == (0, 8192, 16384)
-    # Two multiply-adds a slot at most; dual issue gives more than one from register tiles on.
+    # At most two multiply-adds a slot; with register tiles dual issue gives more than one.
     assert figures["1"]["dual_share"] == 0.0
     assert 1.5 < float(figures["3b"]["fmas_per_slot"]) < float(figures["6"]["fmas_per_slot"]) < 2
     assert float(figures["6"]["dual_share"]) > 0.95

@@ -1,4 +1,4 @@
-"""The benchmarks' scripts: their examples, help, wrong options, and a run of each end to end."""
+"""The benchmarks' scripts: their examples, help, wrong options, and a run of each."""
 
 import doctest
 import importlib
@@ -6,6 +6,7 @@ import io
 import pkgutil
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -36,15 +37,21 @@ ROOT = Path(ladder.__file__).parent.parent
 
 
 def test_examples_in_docstrings():
-    found = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
-    results = {one.name: doctest.testmod(importlib.import_module(one.name)) for one in found}
+    modules = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
+    results = {one.name: doctest.testmod(importlib.import_module(one.name)) for one in modules}
     assert {name: result.failed for name, result in results.items() if result.failed} == {}
     assert sum(result.attempted > 0 for result in results.values()) >= 14
 
 
-def printed_by(script, *arguments, code=0):
-    """What a script prints, as it ends well or with this status."""
-    return output_of(*arguments, code=code, command=script.main)
+def printed_by(script, *arguments, queue=None, code=0):
+    """The output of a script that ends with this status, on the device of a queue."""
+    device = ("--device", queue.device.platform.name) if queue else ()
+    return output_of(*device, *arguments, code=code, command=script.main)
+
+
+def only_table(folder):
+    [path] = folder.glob("*.csv")
+    return pd.read_csv(path)
 
 
 SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
@@ -88,75 +95,62 @@ def test_wrong_options_are_explained(queue, script, arguments, message):
     assert message in " ".join(output.split())
 
 
-# ------------------------------------------------------------------------------ comparisons
-
-
-def compare(queue, folder, *options):
-    """What a short run prints, and its CSV file."""
-    platform = queue.device.platform.name
-    output = printed_by(
-        compare_clblast, "--device", platform, "--output", folder, "--burst", 1, *options
-    )
-    [table] = folder.glob("*.csv")
-    return output, pd.read_csv(table)
-
-
 @pytest.mark.any_runtime
-def test_a_comparison(queue, tmp_path, monkeypatch):
-    holds, hold = [], QueueBlocker.hold
-    monkeypatch.setattr(
-        QueueBlocker, "hold", lambda self, seconds: holds.append(seconds) or hold(self, seconds)
-    )
-    output, table = compare(
-        queue, tmp_path, "--shapes", "8x8x8,9x7x5:TN+2", "--dense", "--fill-queue", "--rounds", 3,
-        "--contenders", "pyclgemm,pyclgemm.gemm,DenseLayer,NumPy",
-    )  # fmt: skip
+def test_a_comparison(queue, tmp_path):
+    real = {"autospec": True, "side_effect": QueueBlocker.hold}
+    with patch.object(QueueBlocker, "hold", **real) as hold:
+        output = printed_by(
+            compare_clblast, "--output", tmp_path, "--burst", 1, "--shapes", "8x8x8,9x7x5:TN+2",
+            "--dense", "--fill-queue", "--rounds", 3,
+            "--contenders", "pyclgemm,pyclgemm.gemm,DenseLayer,NumPy", queue=queue,
+        )  # fmt: skip
     assert queue.device.name.strip() in output and "queue filled ahead" in output
+    table = only_table(tmp_path)
     assert len(table) == 8
     clocks = table.groupby("contender")["clock"].agg(set)
     assert clocks["pyclgemm.gemm"] == clocks["NumPy"] == {"host"}
-    # A busy CPU varies more than so small products take; then the host's clock is right.
-    assert clocks["pyclgemm"] == {"host"} or holds
+    # The times of a busy CPU vary by more than these products take; then the host is the clock.
+    assert clocks["pyclgemm"] == {"host"} or hold.called
     assert clocks["pyclgemm"] <= {"queue filled", "host"}
 
 
 @pytest.mark.any_runtime
-def test_a_comparison_in_another_precision_on_the_host_alone(queue, tmp_path, monkeypatch):
+def test_a_comparison_in_another_precision_timed_on_the_host(queue, tmp_path, monkeypatch):
     is_cpu = bool(queue.device.type & cl.device_type.CPU)
     if is_cpu:
         monkeypatch.setattr(QueueBlocker, "hold", lambda *_: pytest.fail("a CPU's queue is held"))
-    output, table = compare(
-        queue, tmp_path, "--shapes", "8x8x8", "--rounds", 1, "--contenders", "pyclgemm,CLBlast",
-        "--dtype", "float16", "--result-dtype", "float32", "--no-fill-queue",
+    output = printed_by(
+        compare_clblast, "--output", tmp_path, "--burst", 1, "--shapes", "8x8x8", "--rounds", 1,
+        "--contenders", "pyclgemm,CLBlast", "--dtype", "float16", "--result-dtype", "float32",
+        "--no-fill-queue", queue=queue,
     )  # fmt: skip
-    assert "float16 to float32" in output and set(table["result"]) == {"float32"}
+    assert "float16 to float32" in output and set(only_table(tmp_path)["result"]) == {"float32"}
     assert ("host, each product waited for" in output) == is_cpu
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """Unseen shapes that take no time, and kernels that no other process compiles."""
+def measure_unseen(queue, tmp_path, monkeypatch):
+    """A function that runs the script on small shapes; it returns the output and the table."""
     monkeypatch.setattr(unseen, "_MOST_OPERATIONS", 1e6)
     monkeypatch.setattr(unseen, "_LEAST_CPU_SECONDS", 0.0)
-    monkeypatch.setattr(CompilePool, "start", lambda pool, sources: None)
+    monkeypatch.setattr(CompilePool, "start", lambda pool, sources: None)  # no other process
 
+    def measure(*options):
+        plot = tmp_path / "plot.png"
+        output = printed_by(
+            unseen, "--seconds-per-case", 0.01, "--csv", tmp_path / "run.csv", "--plot", plot,
+            *options, queue=queue,
+        )  # fmt: skip
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        return output, only_table(tmp_path)
 
-def measure_unseen(queue, folder, *options):
-    """What a short run on unseen shapes prints, and its CSV file."""
-    output = printed_by(
-        unseen, "--device", queue.device.platform.name, "--seconds-per-case", 0.01,
-        "--csv", folder / "run.csv", "--plot", folder / "plot.png", *options,
-    )  # fmt: skip
-    assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
-    return output, pd.read_csv(folder / "run.csv")
+    return measure
 
 
 @pytest.mark.any_runtime
-def test_unseen_shapes(queue, traits, tmp_path, small):
-    output, table = measure_unseen(
-        queue, tmp_path, "--count", 2, "--best", 1, "--batched", "--type", "float32",
-        "--type", "int8", "--type", "complex64",
-    )  # fmt: skip
+def test_unseen_shapes(traits, measure_unseen):
+    types = ("--type", "float32", "--type", "int8", "--type", "complex64")
+    output, table = measure_unseen("--count", 2, "--best", 1, "--batched", *types)
     assert {"float32", "complex64"} <= set(table["arithmetic"])
     assert (table.groupby("arithmetic").size() == 2).all()
     assert ("int8 to int32 is left out" in output) == (traits.type == "cpu")
@@ -170,9 +164,7 @@ def test_unseen_shapes(queue, traits, tmp_path, small):
 
 
 @pytest.mark.first_runtime
-def test_an_interrupted_run_keeps_the_unseen_shapes_that_it_measured(
-    queue, tmp_path, small, monkeypatch
-):
+def test_an_interrupted_run_keeps_the_unseen_shapes_measured(measure_unseen, tmp_path, monkeypatch):
     runs, run_session = [], Session.run
 
     def interrupted(session, cases, *others):
@@ -182,16 +174,16 @@ def test_an_interrupted_run_keeps_the_unseen_shapes_that_it_measured(
         run_session(session, cases, *others)
 
     monkeypatch.setattr(Session, "run", interrupted)
-    output, table = measure_unseen(queue, tmp_path, "--count", 3)
+    output, table = measure_unseen("--count", 3)
     assert "Interrupted" in output
     assert list(table["case"]) == [str(case) for case in runs[0]]
-    # Those beyond the time are not measured.
+    # Shapes for which no time is left are not measured.
     output = printed_by(unseen, "--seconds", 1e-9, "--csv", tmp_path / "none.csv", code=1)
     assert "nothing was measured" in output
     assert "float32: 0 of 100 shapes were reached in 1e-09 s" in output
 
 
-def test_a_built_in_file_is_hidden_and_comes_back():
+def test_a_built_in_file_is_hidden_for_a_while():
     def standings():
         return [standing(load_database(), typical_traits(one)) for one in ("sm_90", "x86-64-v4")]
 
@@ -204,7 +196,7 @@ def test_a_built_in_file_is_hidden_and_comes_back():
 
 @pytest.mark.first_runtime
 def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
-    """As on a runtime that compiles that step wrongly."""
+    """A runtime compiles that step wrongly."""
     traits = traits_of(default_device())
     first, *others = ladder_steps(48, traits)
 
@@ -216,34 +208,29 @@ def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
         ladder, "--size", 48, "--rounds", 1, "--seconds", 0.2, "--no-compile",
         "--output", tmp_path, "--stem", "run",
     )  # fmt: skip
-    frame = pd.read_csv(tmp_path / "run.csv", index_col="step")
+    frame = only_table(tmp_path).set_index("step")
     steps = frame[frame["config"].notna()]
     assert len(steps) >= 9
     measured = steps[steps["gflops"].notna()]
     assert (measured["error"] <= 1).all()
-    assert list(measured.index) == [
-        step.name for step in others if not violations(step.config, "float32", traits)
-    ]
+    valid = [step.name for step in others if not violations(step.config, "float32", traits)]
+    assert list(measured.index) == valid
     assert "step 1 is left out: it is naive" in output
     assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
-
-
-# ------------------------------------------------------------------------------ host time
 
 
 @pytest.mark.any_runtime
 def test_host_times_of_two_trees(queue, tmp_path):
     output = printed_by(
-        host_time, "--device", queue.device.platform.name, "--rounds", 3, "--calls", 3,
-        "--output", tmp_path, "--tree", ROOT, "--tree", ROOT / "tests" / "..",
+        host_time, "--rounds", 3, "--calls", 3, "--output", tmp_path, "--tree", ROOT,
+        "--tree", ROOT / "tests" / "..", queue=queue,
     )  # fmt: skip
     assert queue.device.name.strip() in output
-    [table] = tmp_path.glob("*.csv")
-    calls = pd.read_csv(table)["call"]
+    calls = only_table(tmp_path)["call"]
     assert calls[0] == BASELINE and len(set(calls)) == 7
 
 
-def test_the_baseline_is_subtracted_round_by_round():
+def test_the_baseline_is_subtracted_in_each_round():
     slept = []
     each = {BASELINE: 5e-6, "plan new": 9e-6, "gemm new": 25e-6}
     bursts = {name: lambda calls, one=one: calls * one for name, one in each.items()}
@@ -256,15 +243,12 @@ def test_the_baseline_is_subtracted_round_by_round():
     assert list(table["within"]) == ["", "yes", "NO"]
 
 
-def test_calls_of_which_host_time_is_taken_are_checked(queue, monkeypatch):
+def test_the_results_of_calls_are_checked_before_their_host_time(queue, monkeypatch):
     bursts, waits = own_bursts(pyclgemm, queue, 5)
     assert list(bursts) == list(host_time.CALLS) and waits > 0
     monkeypatch.setattr(pyclgemm, "gemm", lambda *arguments, **options: None)
     with pytest.raises(SystemExit, match="gemm of .* is wrong"):
         own_bursts(pyclgemm, queue, 5)
-
-
-# ------------------------------------------------------------------------------ tensors
 
 
 @pytest.mark.first_runtime
@@ -278,8 +262,7 @@ def test_transforms(queue, traits, tmp_path, monkeypatch):
         "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", tmp_path,
     )  # fmt: skip
     assert sum(line.startswith("L5 nfuncs=5 K=") for line in output.splitlines()) == 4
-    [table] = tmp_path.glob("*.csv")
-    frame = pd.read_csv(table)
+    frame = only_table(tmp_path)
     rivals = {"numpy.einsum", "numpy.matmul"} if traits.type == "cpu" else set()
     assert set(frame["K"]) == {3, 6} and {"L3", "L5"} | rivals <= set(frame["level"])
     assert list(tmp_path.glob("*.png"))
@@ -288,7 +271,7 @@ def test_transforms(queue, traits, tmp_path, monkeypatch):
 SIZE = Size(2048, 16, "float64")
 
 
-def test_operations_bytes_and_roofline():
+def test_operations_bytes_and_roofline_of_transforms():
     assert SIZE.computed("L5") == SIZE.flops == 2048 * 3 * 2 * 16**4
     assert SIZE.computed("L6") == 2048 * 2 * 16**6
     # 6 K^4 operations for 16 K^3 bytes: at 1 TB/s K = 16 allows 6 TFLOPS.
@@ -318,7 +301,7 @@ def test_tables_and_files_of_transforms(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_wrong_level_and_one_that_cannot_run_is_told(queue, require, monkeypatch):
+def test_a_wrong_level_is_named_and_an_impossible_one_left_out(queue, require, monkeypatch):
     require("float64")
     data = Data(queue, Size(3, 6, "float64"))
     levels = ["L3", "L5", "L6"]
@@ -327,11 +310,10 @@ def test_a_wrong_level_and_one_that_cannot_run_is_told(queue, require, monkeypat
     monkeypatch.setattr(
         Data, "result", lambda self, level: result(self, level) * factors.get(level, 1.0)
     )
-    told = list(disagreements(data, levels))
-    assert [line[:2] for line in told] == ["L5", "L6"]
-    assert "of L1's" in told[0] and "of L3's" in told[1]
+    l5, l6 = disagreements(data, levels)
+    assert l5.startswith("L5") and "of L1's" in l5
+    assert l6.startswith("L6") and "of L3's" in l6
     assert np.isnan(difference(np.array([np.nan, 2.0]), np.array([1.0, 2.0])))
-    # One that cannot run is left out.
     console = Console(width=200, record=True, file=io.StringIO())
     small = Data(queue, Size(1, 3, "float32"))
     assert transform3d.runnable(small, ["L3", "L6"], 1000.0, console) == ["L3"]

@@ -1,15 +1,22 @@
-"""The command line, by click's runner: what it prints, and how it fails."""
+"""The command line, run by click's runner: its output, its errors, and shapes as arguments."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from unittest.mock import Mock
 
 import pytest
 
 from pyclgemm.analysis import ceilings
 from pyclgemm.cli import main as cli
+from pyclgemm.cli.options import SUITES, parse_products, parse_suite
 from pyclgemm.device import discovery
 from pyclgemm.device.traits import traits_of
+from pyclgemm.errors import ArgumentError
+from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
+from pyclgemm.selection.features import features_of
+from tests.support.checks import raises
 from tests.support.system import output_of, rank_of
 
 
@@ -21,43 +28,26 @@ def no_device(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", lambda: found)
 
 
-def test_help_has_an_example_and_a_version_needs_no_installation():
+def test_help_has_examples_and_there_is_a_version():
     for command in ("devices", "demo", "source", "explain", "tune", "profile", "ab"):
         assert f"python -m pyclgemm {command}" in output_of(command, "--help").split("Example")[1]
     assert "version" in output_of("--version")
 
 
-def test_devices_are_listed_and_chosen_by_number(device):
+def test_devices_are_listed_and_selected_by_number(device):
     traits = traits_of(device)
     output = "".join(output_of("devices").split())
     assert "".join(traits.driver.split())[:20] in output and traits.architecture in output
     assert traits.name in output_of("explain", "64x64x64", "--device", rank_of(device))
 
 
-def test_devices_says_why_one_is_skipped(no_device):
+def test_a_skipped_device_has_a_reason(no_device):
     output = output_of("devices", code=1)
     for part in ("Broken Device", "skipped: no kernel builds", 'pip install "pyclgemm[cpu]"'):
         assert part in output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("96x80x72 sm_90 indirect", ["void pack_a(", "void xgemm("]),
-        ("96x80x72 gfx1012 direct", ["void xgemm_direct("]),
-        ("96x80x72 x86-64-v4 cpu", ["void gemm_cpu("]),
-        ("96x80x72 x86-64-v2 auto", ["void gemm_cpu("]),
-        ("128x128x128*256 sm_90 auto", ["in_batch"]),
-        ("128x128x128*256 sm_90 direct", ["in_batch"]),
-    ],
-)
-def test_source_needs_no_device(no_device, arguments, words):
-    shape, architecture, path = arguments.split()
-    output = output_of("source", shape, "--architecture", architecture, "--path", path)
-    assert all(word in output for word in words) and "\x1b" not in output
-
-
-def test_source_has_what_was_asked_for():
+def test_source_has_the_options_asked_for():
     arguments = ("source", "64x64x64", "--architecture", "sm_90")
     options = ("--bias", "--activation", "relu", "--with-c", "--trans-a", "--trans-b")
     plain, fused = output_of(*arguments), output_of(*arguments, *options)
@@ -67,24 +57,31 @@ def test_source_has_what_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("command", "words"),
     [
-        ("64x64x64 --architecture x86-64-v4 --config mr=3 --config NR=32",
+        ("source 96x80x72 --architecture sm_90 --path indirect", ["void pack_a(", "void xgemm("]),
+        ("source 96x80x72 --architecture gfx1012 --path direct", ["void xgemm_direct("]),
+        ("source 96x80x72 --architecture x86-64-v4 --path cpu", ["void gemm_cpu("]),
+        ("source 96x80x72 --architecture x86-64-v2 --path auto", ["void gemm_cpu("]),
+        ("source 128x128x128*256 --architecture sm_90 --path auto", ["in_batch"]),
+        ("source 128x128x128*256 --architecture sm_90 --path direct", ["in_batch"]),
+        ("explain 64x64x64 --architecture x86-64-v4 --config mr=3 --config NR=32",
          ["MR=3 NR=32", "the caller"]),
-        ("8191x8190x8189 --architecture sm_90 --path indirect",
+        ("explain 8191x8190x8189 --architecture sm_90 --path indirect",
          ["MWG=", "the caller", "pack_a, pack_b, xgemm"]),
-        ("8191x8190x8189 --architecture sm_90",
+        ("explain 8191x8190x8189 --architecture sm_90",
          ["from     nvidia/sm_90 (", "us are predicted, the least of"]),
-        ("4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
-        ("8x8x8*10000 --architecture sm_90",
+        ("explain 4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
+        ("explain 8x8x8*10000 --architecture sm_90",
          ["8 x 8 x 8, 10000 products, float32", "path     small", "measured on this very product"]),
-        ("128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
+        ("explain 128x128x128*256 --architecture sm_90 --path direct", ["256 products"]),
+        ("explain 64x64x64 --dtype float16 --architecture sm_70 --result-dtype float32",
+         ["float16 -> float32", "unit     none", "packed   "]),
     ],
 )  # fmt: skip
-def test_explain_says_path_configuration_and_reason(arguments, words):
-    output = output_of("explain", *arguments.split())
-    for word in words:
-        assert word in output
+def test_source_and_explain_need_no_device(no_device, command, words):
+    output = output_of(*command.split())
+    assert all(word in output for word in words) and "\x1b" not in output
 
 
 @pytest.mark.parametrize(
@@ -96,6 +93,10 @@ def test_explain_says_path_configuration_and_reason(arguments, words):
         ("explain 2x3x4 --device 0 --architecture sm_90", "exclude each other"),
         ("explain 2x3x4 --trans-a --conjugate-a", "exclude each other"),
         ("explain 2x3x4 --dtype int32", "'int32' is not one of"),
+        (
+            "explain 2x3x4 --architecture sm_70 --dtype float16 --result-dtype float64",
+            "the result of float16 operands is float16 or float32",
+        ),
         ("profile 8x8x8*5", "'8x8x8*5' is not of the form MxNxK"),
         ("profile 2x3x4 --rounds 0", "--rounds"),
         ("precision 2x3", "is not of the form MxNxK"),
@@ -116,7 +117,7 @@ def test_explain_says_path_configuration_and_reason(arguments, words):
         ("tune --contribute .", "is a directory"),
     ],
 )
-def test_wrong_usage_is_named(home, command, message):
+def test_wrong_usage(home, command, message):
     output = output_of(*command.split(), code=2)
     assert message in " ".join(output.replace("│", " ").split())
 
@@ -146,6 +147,83 @@ def test_errors_of_the_library_are_one_line(home, monkeypatch, device, command, 
     assert len(output.splitlines()) == 1 or "no-such-device" in command
 
 
-def test_interruption_leaves_cleanly(monkeypatch):
+def test_an_interrupted_command_says_so(monkeypatch):
     monkeypatch.setattr(cli, "find_devices", Mock(side_effect=KeyboardInterrupt))
     assert "Aborted" in output_of("devices", code=1)
+
+
+@pytest.mark.parametrize("name", sorted(SUITES))
+def test_a_suite_has_a_name_and_no_shape_twice(name):
+    shapes = parse_products(name)
+    assert tuple(shapes) == SUITES[name]
+    assert parse_products(",".join(map(str, shapes))) == shapes  # it drops repetitions
+
+
+def test_suites_have_the_shapes_of_their_names():
+    assert all(shape.m == shape.n == shape.k for shape in SUITES["square"])
+    assert all(min(shape.sizes) * 8 <= max(shape.sizes) for shape in SUITES["skinny"])
+    assert GemmShape(64, 3072, 768) in SUITES["dense"]
+    assert all(shape.batch and max(shape.sizes) <= 64 for shape in SUITES["batched"])
+    assert all(shape.plain for name in ("square", "dense", "skinny") for shape in SUITES[name])
+    # Spread shapes lie in every octant, and no two of them close together.
+    spread = SUITES["spread"]
+    assert {shape.layout for shape in spread} == set(LAYOUTS)
+    assert len({tuple(size > 90 for size in shape.sizes) for shape in spread}) == 8
+    logarithms = [[math.log2(size) for size in shape.sizes] for shape in spread]
+    assert all(math.dist(*two) > 0.9 for two in itertools.combinations(logarithms, 2))
+
+
+def test_the_suite_of_layouts_has_odd_sizes_for_short_and_long_sums():
+    assert {shape.layout for shape in SUITES["layouts"]} == set(LAYOUTS)
+    problems = {shape: shape.problem("float32") for shape in SUITES["layouts"]}
+    odd = [shape for shape, problem in problems.items() if features_of(problem).alignment == 1]
+    for layout in ("NT", "TN", "TT"):
+        rows, _, depths = zip(*(one.sizes for one in odd if one.layout == layout), strict=True)
+        assert min(depths) <= 13 and max(depths) >= 7000
+        assert max(rows) > 2000 > 100 > min(rows)
+
+
+def shapes_of(text):
+    """The shapes of words: suites by name, and shapes as text."""
+    return [one for word in text.split() for one in SUITES.get(word) or [GemmShape.parse(word)]]
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("3x2x1, 5x6x7 ,,3x2x1", "3x2x1 5x6x7"),
+        ("8x8x8,square", "8x8x8 square"),
+        ("256x256x256,square", "square"),
+        (shape_text((7, 8, 9)), "7x8x9"),
+        # Layouts and padding make products different.
+        ("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9", "3x2x1:NT 3x2x1 3x2x1+7 3x2x1*9"),
+    ],
+)
+def test_parts_are_joined_in_order_without_repetitions(text, shapes):
+    assert parse_products(text) == shapes_of(shapes)
+
+
+def test_a_file_is_read(tmp_path):
+    path = tmp_path / "shapes.txt"
+    path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
+    expected = shapes_of("64x3072x768 64x768x3072 1x2x3 square")
+    assert parse_suite(str(path)) == expected
+    assert parse_suite(f"9x9x9,{path}") == [*shapes_of("9x9x9"), *expected]
+    for content, words in (b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "be read"):
+        path.write_bytes(content)
+        with pytest.raises(ArgumentError, match=words):
+            parse_suite(str(path))
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "words"),
+    [
+        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"], "shapes"),
+        (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
+         "only contiguous matrices"),
+    ],
+)  # fmt: skip
+def test_wrong_shapes_are_named(read, texts, words):
+    for text in texts:
+        with raises(ArgumentError, words, repr(text.strip(", ").split(",")[-1] or text)):
+            read(text)

@@ -1,4 +1,4 @@
-"""``python -m pyclgemm tune``: what it prints and saves, and how it fails."""
+"""``python -m pyclgemm tune`` and ``calibrate``: their output, their files and their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 import pyclgemm
@@ -19,31 +18,31 @@ from pyclgemm.device.traits import traits_of
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.selection.database import load_database, read_file
 from pyclgemm.tuning import calibrate, tuner
+from tests.support.arrays import assert_gemm, draw
 from tests.support.databases import document, predict
 from tests.support.system import output_of, tree_first, wait_until
 
 pytest.importorskip("optuna")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 
 
 @pytest.fixture
 def few_trials(monkeypatch):
-    """Ctrl-C after a few trials: no test depends on how fast the machine is."""
-    real = tuner.tune
+    """Interrupt the tuner after six trials, however fast the machine is."""
+    tune = tuner.tune
 
     def briefly(*arguments, progress, **options):
         after_six = Mock(side_effect=[None] * 5 + [KeyboardInterrupt])
-        return real(*arguments, progress=lambda event: (progress(event), after_six()), **options)
+        return tune(*arguments, progress=lambda event: (progress(event), after_six()), **options)
 
     monkeypatch.setattr(tuner, "tune", briefly)
 
 
-def test_a_dry_run_counts_and_measures_nothing(home):
+def test_a_dry_run_counts_configurations_and_measures_nothing(home):
     shapes = ("--dry-run", "--shapes", "8x9x10:NT+7,dense", "--budget")
     output = output_of("tune", *shapes, "100")
     for words in ("points", "valid", "8x9x10:NT+7", "at most 65", "at least 15", "17 shapes"):
         assert words in output
-    # Each shape has time for a search of its own.
+    # The budget is enough to search for each shape separately.
     assert "at most 70" in output_of("tune", *shapes, "200")
     output = output_of("tune", "--dry-run", "--shapes", "8x8x8*100,batched")
     assert "8x8x8*100" in output and "64x64x64*10000" in output
@@ -53,7 +52,7 @@ def test_a_dry_run_counts_and_measures_nothing(home):
     assert not list(home.rglob("*.json*"))
 
 
-def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
+def test_the_configurations_found_are_saved_and_used(home, few_trials, queue, traits, rng):
     shapes = ["48x48x48", "7x64x66:NT", "8x8x8*400", "70x9x12*3"]
     output = output_of(
         "tune", "--device", traits.platform, "--shapes", ",".join(shapes), "--budget", "300"
@@ -66,25 +65,23 @@ def test_what_is_found_is_saved_and_used(home, few_trials, queue, traits):
     for words in ("48x48x48", "70x9x12*3", "right and timed"):
         assert words in output
     assert len(output.splitlines()) < 40
-    a, b = (
-        np.arange(np.prod(sizes), dtype="f").reshape(sizes) for sizes in ((3, 70, 12), (3, 12, 9))
-    )
+    a, b = draw(rng, (3, 70, 12), (3, 12, 9))
     plans = pyclgemm.plan(queue, a, b), pyclgemm.plan(queue, a[0], b[0])
-    known = ["measured on this very product" in one.choice.reason for one in plans]
-    assert known == [True, False]
-    np.testing.assert_allclose(pyclgemm.gemm_batched(queue, a, b), a @ b, rtol=1e-5)
-    np.testing.assert_allclose(pyclgemm.gemm(queue, a[0], b[0]), a[0] @ b[0], rtol=1e-5)
+    measured = ["measured on this very product" in plan.choice.reason for plan in plans]
+    assert measured == [True, False]
+    assert_gemm(pyclgemm.gemm_batched(queue, a, b), a, b)
+    assert_gemm(pyclgemm.gemm(queue, a[0], b[0]), a[0], b[0])
 
 
-def test_a_contribution_leaves_the_users_database_alone(home, few_trials, tmp_path):
+def test_a_contribution_does_not_change_the_users_database(home, few_trials, tmp_path):
     path = tmp_path / "file.json"
     output_of("tune", "--shapes", "48x48x48", "--budget", "300", "--contribute", str(path))
     assert read_file(path).match.level == "architecture"
     assert not list(home.rglob("databases/*.json"))
 
 
-def thrice_as_predicted(queue):
-    """A timer for a device's kernels."""
+def slow_timer(queue):
+    """A timer of kernels that measures three times the predicted seconds."""
 
     def seconds(kernel):
         traits = traits_of(queue.device)
@@ -98,29 +95,31 @@ def thrice_as_predicted(queue):
     [
         ("1", None, "Done in"),
         ("300", Mock(side_effect=KeyboardInterrupt), "Interrupted after"),
-        ("300", thrice_as_predicted, "median error"),
+        ("300", slow_timer, "median error"),
     ],
 )
-def test_calibration_says_what_it_kept(home, traits, monkeypatch, seconds, timer, words):
+def test_a_calibration_is_saved(home, traits, monkeypatch, seconds, timer, words):
     monkeypatch.setitem(PACES, "ceilings", (Pace(1e-4, 0.0, 1),) * 2)
     if timer:
         monkeypatch.setattr(calibrate, "KernelTimer", timer)
     else:
-        monkeypatch.setattr(calibrate, "_CEILINGS_UNTIL", 0.0)  # there is time for one alone
-    if timer is thrice_as_predicted:  # by the ceilings that are assumed
+        monkeypatch.setattr(calibrate, "_CEILINGS_UNTIL", 0.0)  # time for one ceiling alone
+    if timer is slow_timer:  # predictions use the estimated ceilings
         monkeypatch.setattr(calibrate, "ceilings_in_turn", lambda queue, tell: [{}])
     output = output_of("calibrate", "--device", traits.platform, "--seconds", seconds)
     (path,) = home.rglob("databases/*.json")
     assert f"saved in {path}" in output.replace("\n", "")
     assert words in output
     assert read_file(path).ceilings
-    # The next one finds the ceilings, if all were measured.
+    # The ceilings are saved for other commands if all were measured.
     assert bool(list(home.rglob("ceilings/*.json"))) == (words == "Interrupted after")
 
 
 @pytest.fixture
 def start(home):
-    """A function that starts the tuner, by default with a measuring process that asks no device."""
+    """A function that starts the tuner, by default with a measuring process without a device."""
+    if sys.platform == "win32":
+        pytest.skip("the tests of a started tuner send POSIX signals")
 
     def begin(*arguments, module="tests.fuzz.stub_tuner"):
         command = [sys.executable, "-m", module, "tune", "--shapes", "48x48x48", "--budget", "600"]
@@ -140,14 +139,13 @@ def ended(process, status):
 
 
 def wait_for(home, pattern):
-    """The file of that name, once it is there."""
+    """Wait for a file of that name."""
     return wait_until(lambda: list(home.rglob(pattern)), f"no {pattern} came")[0]
 
 
 WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
 
 
-@posix
 @pytest.mark.parametrize(
     ("blocked", "content", "words"),
     [
@@ -159,9 +157,7 @@ WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
     ],
     ids=range(5),
 )
-def test_what_cannot_be_written_is_said_before_anything_is_measured(
-    home, start, blocked, content, words
-):
+def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, content, words):
     path = home / blocked.split("/")[0]
     path.write_text(content)
     contribute = ("--contribute", str(home / blocked)) if "json" in blocked else ()
@@ -172,7 +168,6 @@ def test_what_cannot_be_written_is_said_before_anything_is_measured(
     assert not list(home.rglob("*.jsonl"))
 
 
-@posix
 def test_records_that_cannot_be_saved_are_printed(home, start):
     process = start()
     wait_for(home, "*.jsonl")
@@ -188,12 +183,11 @@ def test_records_that_cannot_be_saved_are_printed(home, start):
     assert [str(record.shape) for record in entry.records] == ["48x48x48"]
 
 
-@posix
-def test_a_log_that_fills_up_does_not_end_the_run(home, start):
+def test_the_run_continues_when_its_log_cannot_be_written(home, start):
     process = start()
     log = wait_for(home, "*.jsonl")
     log.unlink()
-    log.mkdir()  # as root may write to everything else
+    log.mkdir()  # root may write to every file
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     output = ended(process, 0)
@@ -201,13 +195,12 @@ def test_a_log_that_fills_up_does_not_end_the_run(home, start):
     read_file(wait_for(home, "databases/*.json"))
 
 
-@posix
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_that_ends_the_run_saves(home, start, name, status):
+def test_a_run_that_a_signal_ends_saves_its_records(home, start, name, status):
     process = start(module="pyclgemm")
     wait_for(home, "tuning/*.jsonl")
-    # As a terminal or a service manager does: to the measuring process too.
+    # Terminals and service managers send the signal to the measuring process, too.
     os.killpg(process.pid, getattr(signal, name))
     output = ended(process, status)
     assert "Interrupted after" in output and "saved in" in output

@@ -1,5 +1,4 @@
-"""Contenders are timed in turn, in bursts with pauses, on a clock that is made up; behind a kernel
-that holds the queue, on a device that is made up, too."""
+"""The bench and the filled queue, on a fake clock and a fake device; the blocker's real kernel."""
 
 import itertools
 from dataclasses import replace
@@ -11,9 +10,9 @@ import pytest
 
 from pyclgemm.measure import filled_queue
 from pyclgemm.measure.bench import PACES, Bench, Calls, Pace, calibrate, pace_for
-from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, QueueBlocker, fill_queue
+from pyclgemm.measure.filled_queue import LONGEST_PRODUCT, Burst, QueueBlocker, fill_queue
 from pyclgemm.tuning.worker import clearly_slower
-from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime, QueuedContender
+from tests.support.bench_fakes import FakeContender, FakeDevice, FakeTime
 from tests.support.gates import is_complete
 
 PACE = Pace(burst=0.01, rest=2.0, rounds=7)
@@ -24,77 +23,77 @@ def run(contenders, pace=PACE, rng=None, **options):
     return Bench(pace, *contenders, clock=contenders[0].time.clock(), rng=rng).run(**options)
 
 
-def fakes(*seconds, names="ab", order=None):
-    """Contenders on one clock."""
-    time = FakeTime()
+def fakes(*seconds, names="ab", **options):
+    """Contenders on one clock, whose calls take the host these seconds."""
+    device = FakeDevice()
     named = zip(names, seconds, strict=False)
-    return [FakeContender(name, time, each, order=order) for name, each in named]
+    return [FakeContender(device, 0.0, each, name, **options) for name, each in named]
 
 
 def samples(timings):
-    return [len(one.samples) for one in timings.values()]
+    return [len(timing.samples) for timing in timings.values()]
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 1e-4, 3e-3, 0.019, 0.5])
 @pytest.mark.parametrize("step", [1, 6])
 @pytest.mark.parametrize("pace", [PACE, CAREFUL])
 def test_a_burst_takes_about_as_long_as_asked_or_is_one_step(seconds, step, pace):
-    time = FakeTime()
-    calls, elapsed = calibrate(FakeContender("x", time, seconds, step), pace, time.clock())
+    (contender,) = fakes(seconds, step=step)
+    calls, elapsed = calibrate(contender, pace, contender.time.clock())
     assert calls % step == 0
     assert 0.8 <= elapsed / pace.burst <= 2 or calls == step
     assert elapsed == pytest.approx(calls * seconds, rel=0.1)
 
 
-@pytest.mark.parametrize("held_up", [0, 1, 2])
-def test_a_burst_that_the_machine_held_up_is_not_taken_for_a_whole_one(held_up):
-    (one,) = fakes(1e-5)
-    waits = itertools.chain(held_up * [1e-5], [0.02], itertools.repeat(1e-5))
-    one.finish = lambda: one.time.clock().sleep(next(waits))
-    calls, elapsed = calibrate(one, CAREFUL, one.time.clock())
+@pytest.mark.parametrize("slow_bursts", [0, 1, 2])
+def test_a_delayed_burst_is_not_taken_for_a_full_one(slow_bursts):
+    (contender,) = fakes(1e-5)
+    waits = itertools.chain(slow_bursts * [1e-5], [0.02], itertools.repeat(1e-5))
+    contender.finish = lambda: contender.time.clock().sleep(next(waits))
+    calls, elapsed = calibrate(contender, CAREFUL, contender.time.clock())
     assert elapsed == pytest.approx(calls * 1e-5, rel=0.1)
     assert 0.012 <= elapsed <= 0.03
 
 
 def test_the_wait_at_the_end_of_a_burst_does_not_make_bursts_short():
-    (one,) = fakes(1e-5)
-    one.wait = 1e-3
-    calls, _ = calibrate(one, replace(PACE, burst=0.02), one.time.clock())
+    (contender,) = fakes(1e-5)
+    contender.wait = 1e-3
+    calls, _ = calibrate(contender, replace(PACE, burst=0.02), contender.time.clock())
     assert 1e-3 + 1e-5 * calls >= 0.01
 
 
-def test_work_that_never_takes_long_ends_and_rounds_can_be_taken_one_by_one():
+def test_calls_that_take_no_time_end_and_rounds_can_be_run_one_by_one():
     nothing = Calls("nothing", [lambda: None])
     bench = Bench(replace(PACE, rest=0.0), nothing, clock=FakeTime().clock())
-    for taken in (1, 2, 3):
-        assert bench.run(1)["nothing"].samples == (0.0,) * taken
+    for rounds in (1, 2, 3):
+        assert bench.run(1)["nothing"].samples == (0.0,) * rounds
 
 
 def test_contenders_take_turns_with_pauses():
     order = []
-    two = fakes(1e-3, 1e-3, order=order)
-    timings, time = run(two), two[0].time
+    contenders = fakes(1e-3, 1e-3, then=lambda contender: order.append(contender.name))
+    timings, time = run(contenders), contenders[0].time
     assert "".join(order).endswith("abbaabbaabbaab")
     assert samples(timings) == [7, 7]
     assert timings["a"].median == pytest.approx(1e-3, rel=0.01)
     assert time.slept == pytest.approx(2.0 * (time.seconds - time.slept), rel=0.01)
 
 
-def test_the_order_can_be_shuffled_and_progress_adds_up():
-    order, told = [], []
-    two = fakes(1e-3, 2e-3, order=order)
-    timings = run(two, rng=np.random.default_rng(0), rounds=9, report=told.append)
+def test_the_order_can_be_shuffled_and_the_reported_progress_adds_up_to_one():
+    order, progress = [], []
+    contenders = fakes(1e-3, 2e-3, then=lambda contender: order.append(contender.name))
+    timings = run(contenders, rng=np.random.default_rng(0), rounds=9, report=progress.append)
     assert timings["b"].median == pytest.approx(2e-3, rel=0.01)
     rounds = ["".join(pair) for pair in zip(order[-18::2], order[-17::2], strict=True)]
     assert set(rounds) == {"ab", "ba"}
-    assert sum(told) == pytest.approx(1.0)
+    assert sum(progress) == pytest.approx(1.0)
 
 
-def test_pauses_are_limited_and_outlast_idle_threads():
+def test_pauses_are_limited_and_last_until_idle_threads_sleep():
     quick, slow = fakes(1e-3, 10.0)
     quick.unrest = 0.2
     run([quick, slow], rounds=1)
-    # Before all, after two measurements that lay out the first, one of the second, and a round.
+    # At the start, after two calibrating bursts of the first, one of the second, and a round.
     assert quick.time.pauses == pytest.approx([0.2, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
 
 
@@ -110,10 +109,10 @@ def test_long_products_get_fewer_rounds(pace, seconds, rounds):
     assert set(samples(run(fakes(*seconds), pace))) == {rounds}
 
 
-def test_little_time_makes_bursts_short_and_is_kept():
-    two = fakes(1e-5, 3e-4)
-    assert samples(run(two, replace(CAREFUL, rounds=3, seconds=0.5))) == [3, 3]
-    assert two[0].time.seconds < 0.6
+def test_a_short_time_limit_is_kept_by_shorter_bursts():
+    contenders = fakes(1e-5, 3e-4)
+    assert samples(run(contenders, replace(CAREFUL, rounds=3, seconds=0.5))) == [3, 3]
+    assert contenders[0].time.seconds < 0.6
     assert CAREFUL.shortened(7) == CAREFUL
     assert replace(CAREFUL, seconds=0.05).shortened(2).burst == 0.001
 
@@ -129,31 +128,30 @@ def test_the_slower_a_candidate_than_its_rival_the_fewer_rounds(ratios, rounds):
     assert timing.median == pytest.approx(1e-3 * ratios[0], rel=0.01)
 
 
-def test_what_was_measured_before_an_interruption_is_known():
-    class Interrupted(FakeContender):
-        def enqueue(self, calls):
-            if len(self.bursts) == 3:
-                raise KeyboardInterrupt
-            super().enqueue(calls)
+def test_an_interrupted_run_keeps_its_samples():
+    def interrupt(contender):
+        if len(contender.bursts) == 4:
+            raise KeyboardInterrupt
 
-    time = FakeTime()
-    bench = Bench(PACE, clock=time.clock())
+    first, second = fakes(0.02, 0.02)
+    second.then = interrupt
+    bench = Bench(PACE, clock=first.time.clock())
     assert bench.timings() == {}
-    bench.add(FakeContender("x", time, 0.02))
-    bench.add(Interrupted("y", time, 0.02))
+    bench.add(first)
+    bench.add(second)
     with pytest.raises(KeyboardInterrupt):
         bench.run()
     assert samples(bench.timings()) == [3, 2]
 
 
-def test_calls_go_on_where_they_stopped():
-    made = []
-    calls = Calls("x", [partial(made.append, number) for number in range(3)])
+def test_calls_continue_with_the_next_set():
+    called = []
+    calls = Calls("x", [partial(called.append, number) for number in range(3)])
     for count in (2, 2):
         calls.enqueue(count)
     calls.restart()
     calls.enqueue(1)
-    assert made == [0, 1, 2, 0, 0]
+    assert called == [0, 1, 2, 0, 0]
 
 
 def test_every_user_has_a_pace_for_every_device():
@@ -163,46 +161,29 @@ def test_every_user_has_a_pace_for_every_device():
         assert pace.rest == 4.0 or kind != "cpu" or user == "ceilings"
 
 
-class Hooked(QueuedContender):
-    """Calls a function after each burst."""
-
-    def __init__(self, then):
-        super().__init__(FakeDevice())
-        self.then = then
-
-    def enqueue(self, calls):
-        super().enqueue(calls)
-        if calls:
-            self.then(self)
-
-
 def stalling():
-    """The host is held up the first three times that it runs ahead."""
+    """A contender whose host is delayed during the first three bursts behind a blocker."""
     stalls = 3 * [0.01]
 
-    def stall(one):
-        if one.device.holds and stalls:
-            one.time.seconds += stalls.pop()
+    def stall(contender):
+        if contender.device.holds and stalls:
+            contender.time.seconds += stalls.pop()
 
-    return Hooked(stall)
+    return fake(then=stall)
 
 
 def late_status():
-    """As `stalling`; the driver reports the end of the blocker late: the clock tells, too."""
-    one = stalling()
-    hold = one.device.hold
-    one.device.hold = lambda seconds: hold(seconds) and (lambda: True)
-    return one
+    """As `stalling`; the driver reports the end of the blocker late, so the clock must tell."""
+    contender = stalling()
+    hold = contender.device.hold
+    contender.device.hold = lambda seconds: hold(seconds) and (lambda: True)
+    return contender
 
 
-def fake(*late, seconds=2e-6, host=9e-6, blocker=True):
-    """A contender whose calls take the host 9 us and the device 2 us.
-
-    Its blocker is late by these seconds, then by none.
-    """
-    one = QueuedContender(FakeDevice(late + (0.0,) * 100_000), seconds, host)
-    one.blocker = one.blocker if blocker else None
-    return one
+def fake(*late, **options):
+    """A contender whose blocker ends late by these seconds in turn, and later in time."""
+    device = FakeDevice(late + (0.0,) * 100_000)
+    return FakeContender(device, **{"blocker": device} | options)
 
 
 NONE = (0.0,)
@@ -217,11 +198,11 @@ TIMED = {
     "a slow host": (lambda: fake(host=60e-6), "queue filled", 2e-6),
     "a blocker that ends early": (stalling, "queue filled", 2e-6),
     "long calls": (lambda: fake(seconds=2 * LONGEST_PRODUCT), "host", 2 * LONGEST_PRODUCT),
-    "no blocker": (lambda: fake(blocker=False), "host", 9e-6),
-    "a library that waits": (lambda: Hooked(QueuedContender.finish), "host", 9e-6),
+    "no blocker": (lambda: fake(blocker=None), "host", 9e-6),
+    "a library that waits": (lambda: fake(then=FakeContender.finish), "host", 9e-6),
     "a blocker that varies": (lambda: fake(*VARYING * 2000), "host", 9e-6),
-    # All samples of a contender are of one kind: a burst is laid out anew, and by the host's clock
-    # if the blocker varies still.
+    # All samples of a contender are of one clock: its bursts are calibrated again, and timed on
+    # the host if the blocker still varies.
     "it begins to vary": (lambda: fake(*NONE * 8, *VARYING * 2000), "host", 9e-6),
     "it varies in between": (lambda: fake(*NONE * 8, *VARYING * 14), "queue filled", 2e-6),
 }
@@ -229,7 +210,7 @@ TIMED = {
 
 @pytest.mark.parametrize("takes", [1, 3])
 @pytest.mark.parametrize(("make", "clock", "seconds"), TIMED.values(), ids=TIMED)
-def test_the_host_counts_only_where_the_queue_cannot_be_filled(make, clock, seconds, takes):
+def test_the_host_is_the_clock_only_where_the_queue_cannot_be_filled(make, clock, seconds, takes):
     contender = make()
     timing = run([contender], Pace(0.015, 4.0, rounds=9, takes=takes))["x"]
     assert timing.clock_name == clock and len(timing.samples) == 9
@@ -243,53 +224,46 @@ def test_the_host_counts_only_where_the_queue_cannot_be_filled(make, clock, seco
         assert contender.time.pauses[-1] == pytest.approx(pause, rel=0.02)
 
 
-#: Contenders, calls that are wanted, and those that a burst may have.
+#: Contenders, the calls asked for, and those that a burst may have.
 BURSTS = {
-    "enough": (lambda: fake(), 1000, [200]),
+    "as many as a driver takes": (fake, 1000, [200]),
+    "as many as a driver takes, of five launches": (lambda: fake(launches=5), 1000, [100]),
     "a host too slow": (lambda: fake(host=400e-6), 1000, range(8, 100)),
     "a status that comes late": (late_status, 1000, [200]),
-    # Six calls take 12 us, by which the blocker is late at times.
-    "too few to be told": (lambda: fake(*(20e-6, 0.0) * 13), 6, [12]),
+    # Six calls take 12 us, less than the blocker is late at times.
+    "too few to measure": (lambda: fake(*(20e-6, 0.0) * 13), 6, [12]),
 }
 
 
-@pytest.mark.parametrize(("make", "wanted", "calls"), BURSTS.values(), ids=BURSTS)
-def test_the_calls_of_a_burst_are_as_many_as_the_host_gets_ahead_with(make, wanted, calls):
+@pytest.mark.parametrize(("make", "asked", "calls"), BURSTS.values(), ids=BURSTS)
+def test_a_burst_has_as_many_calls_as_the_host_enqueues_ahead(make, asked, calls):
     contender = make()
-    burst = fill_queue(contender, wanted, contender.device, contender.time.clock(), takes=1)
+    burst = fill_queue(contender, asked, contender.device, contender.time.clock(), takes=1)
     assert burst.sample() == pytest.approx(2e-6, rel=0.01)  # without the blocker
     assert burst.calls in calls
 
 
-def test_no_more_launches_are_on_their_way_than_a_driver_takes():
-    for launches, calls in ((1, 200), (5, 100)):
-        contender = fake()
-        contender.launches = launches
-        assert run([contender])["x"].calls == calls
-
-
 @pytest.mark.parametrize("late", [0.01, 100e-6])  # longer than the work behind it, and half of it
 @pytest.mark.parametrize("takes", [1, 3])
-def test_a_blocker_that_took_longer_alone_once_changes_nothing(late, takes):
+def test_one_late_blocker_changes_nothing(late, takes):
     contender, extra = fake(), []
     device, hold = contender.device, contender.device.hold
     device.hold = lambda seconds: hold(seconds + (extra.pop() if extra else 0.0))
-    burst = filled_queue.Burst(contender, 50, device.time.clock(), device, takes)
+    burst = Burst(contender, 50, device.time.clock(), device, takes)
     for _ in range(2):
-        extra.append(late)  # the first blocker of a sample is alone
+        extra.append(late)  # the first blocker of a sample has no work behind it
         assert burst.sample() == pytest.approx(2e-6, rel=0.01)
 
 
-def test_a_blocker_that_takes_longer_from_now_on_is_tried_until_that_is_known():
+def test_a_blocker_that_stays_late_is_measured_until_its_new_time_is_known():
     contender = fake(*NONE * 4, *(0.01,) * 1000)
-    clock = contender.time.clock()
-    burst = filled_queue.Burst(contender, 50, clock, contender.device)
+    burst = Burst(contender, 50, contender.time.clock(), contender.device)
     for _ in range(filled_queue._MOST_ALONE + 1):
         seconds = burst.sample()
     assert seconds == pytest.approx(2e-6, rel=0.01)
 
 
-def test_what_comes_after_waits_until_it_lets_go(fresh_queue):
+def test_commands_behind_the_blocker_wait_for_its_end(fresh_queue):
     still_holding = QueueBlocker(fresh_queue).hold(0.02)
     after = cl.enqueue_marker(fresh_queue)
     fresh_queue.flush()
@@ -299,24 +273,24 @@ def test_what_comes_after_waits_until_it_lets_go(fresh_queue):
     assert not still_holding()
 
 
-def test_steps_follow_the_speed(fresh_queue, monkeypatch):
+def test_the_steps_of_a_blocker_follow_its_speed(fresh_queue, monkeypatch):
     monkeypatch.setattr(QueueBlocker, "_measure", lambda self: 1e6)
     blocker = QueueBlocker(fresh_queue)
-    asked, launch = [], blocker._launch
-    monkeypatch.setattr(blocker, "_launch", lambda steps: asked.append(steps) or launch(1))
+    steps, launch = [], blocker._launch
+    monkeypatch.setattr(blocker, "_launch", lambda count: steps.append(count) or launch(1))
     for seconds in (0.001, 0.25, 0.0, 1e9):
         blocker.hold(seconds)
-    assert asked == [1000, 250_000, 1, filled_queue._MOST_STEPS]
+    assert steps == [1000, 250_000, 1, filled_queue._MOST_STEPS]
 
 
 @pytest.mark.parametrize("waits", [[0.0], [0.005], [0.02, 0.0, 0.005, 0.011, 0.0]], ids=str)
 def test_the_speed_is_that_of_a_warm_kernel_without_its_waits(fresh_queue, monkeypatch, waits):
-    """The first launch takes a second, whatever it does; others wait, then take 10 ns a step."""
-    turns, launched = itertools.chain([1.0], itertools.cycle(waits)), []
+    """The first launch takes a second; the others wait, and then take 10 ns a step."""
+    delays, launched = itertools.chain([1.0], itertools.cycle(waits)), []
 
     def seconds(self, steps):
         launched.append(steps)
-        return next(turns) + 1e-8 * steps
+        return next(delays) + 1e-8 * steps
 
     monkeypatch.setattr(QueueBlocker, "_seconds", seconds)
     assert 0.7e8 < QueueBlocker(fresh_queue)._steps_per_second <= 1e8 * (1 + 1e-9)
@@ -324,7 +298,7 @@ def test_the_speed_is_that_of_a_warm_kernel_without_its_waits(fresh_queue, monke
 
 
 def test_the_kernel_does_every_step(fresh_queue):
-    """Each step brings the state nearer to 1 by a quarter."""
+    """Each step moves the state a quarter of the way to 1."""
     blocker = QueueBlocker(fresh_queue)
     state = np.empty(1, np.float32)
     cl.enqueue_fill_buffer(fresh_queue, blocker._state, np.float32(0.0), 0, 4)

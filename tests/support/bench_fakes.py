@@ -1,4 +1,4 @@
-"""A clock, contenders and a device for the bench, all made up: time passes only by their work."""
+"""Fakes of a clock, contenders and a device for the bench: time passes only by their work."""
 
 from pyclgemm.measure.filled_queue import Clock, Contender
 
@@ -22,29 +22,10 @@ class FakeTime:
         self.pauses.append(seconds)
 
 
-class FakeContender(Contender):
-    """Takes so many seconds a call, and a fixed time to wait; notes who ran, and how often."""
-
-    def __init__(self, name, time, seconds, step=1, order=None):
-        self.name, self.step, self.time, self.each = name, step, time, seconds
-        self.wait = 1e-5
-        self.bursts = []
-        self.order = [] if order is None else order
-
-    def enqueue(self, calls):
-        assert calls % self.step == 0
-        self.bursts.append(calls)
-        self.order.append(self.name)
-        self.time.seconds += calls * self.each
-
-    def finish(self):
-        self.time.seconds += self.wait
-
-
 class FakeDevice:
-    """A device that works through its queue while the host goes on, and its blocker.
+    """A device that works through its queue while the host goes on; it is its own blocker.
 
-    `late` has the seconds by which each blocker takes longer than asked for, in turn.
+    `late` has the seconds by which successive blockers take longer than asked for.
     """
 
     def __init__(self, late=(0.0,)):
@@ -64,19 +45,26 @@ class FakeDevice:
         return lambda: self.time.seconds < end
 
 
-class QueuedContender(FakeContender):
-    """Each call costs the host so much, and the device so much."""
+class FakeContender(Contender):
+    """A call takes the host and the device so many seconds; `then` is called after each burst."""
 
-    def __init__(self, device, seconds=2e-06, host=9e-06):
-        super().__init__("x", device.time, host)
-        self.blocker, self.launches = device, 1
-        self.device, self.device_seconds = device, seconds
+    def __init__(
+        self, device, seconds=2e-6, host=9e-6, name="x", step=1, blocker=None, launches=1,
+        then=lambda contender: None,
+    ):  # fmt: skip
+        self.device, self.time, self.blocker = device, device.time, blocker
+        self.seconds, self.host, self.wait = seconds, host, 1e-5
+        self.name, self.step, self.launches, self.then = name, step, launches, then
+        self.bursts = []
 
     def enqueue(self, calls):
+        assert calls % self.step == 0
         self.bursts.append(calls)
         for _ in range(calls):
-            self.time.seconds += self.each
-            self.device.add(self.device_seconds)
+            self.time.seconds += self.host
+            self.device.add(self.seconds)
+        if calls:
+            self.then(self)
 
     def finish(self):
         self.time.seconds = max(self.time.seconds, self.device.done_at) + self.wait

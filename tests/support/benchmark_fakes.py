@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: small products and their records, and a torch."""
+"""Small products, their records, and a fake of torch for the tests of the benchmarks."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -35,19 +35,21 @@ def make_float32(queue, case, **options):
 
 
 def call_once(contender, operands, calls=1):
-    """Poison the result, call, and measure the error of what comes out."""
+    """Poison the result, call the contender, and measure the error of the new result."""
     contender.poison()
     contender.enqueue(calls)
     contender.finish()
     return operands.error(contender.result(), contender.precision, contender.bias)
 
 
-def record_of(case, name, *seconds, arithmetic=FLOAT32, error=1e-7):
-    return Record(case, arithmetic, name, Timing(3, seconds), 1, 0.1, error)
+def records_of(case, times, arithmetic=FLOAT32, error=1e-7):
+    """Records of contenders on a case; `times` has the seconds of a sample, or of several."""
+    timings = {name: Timing(3, tuple(np.atleast_1d(seconds))) for name, seconds in times.items()}
+    return [Record(case, arithmetic, name, timings[name], 1, 0.1, error) for name in timings]
 
 
 class FakeTensor(np.ndarray):
-    """As much of a tensor of torch as the benchmarks use, on the host."""
+    """The parts of a tensor of torch that the benchmarks use, on the host."""
 
     clone = contiguous = np.ndarray.copy
     fill_ = np.ndarray.fill
@@ -72,7 +74,7 @@ class FakeTensor(np.ndarray):
 
 
 class FakeTorch:
-    """As much of torch as the benchmarks use, on the host; notes which products it is asked for."""
+    """The parts of torch that the benchmarks use, on the host; records the names of products."""
 
     float32, int16, bfloat16 = np.float32, np.int16, ml_dtypes.bfloat16
 
@@ -81,13 +83,7 @@ class FakeTorch:
         self._captured = None
         for name in ("matmul", "mm", "_int_mm", "addmm", "_addmm_activation"):
             setattr(self, name, partial(self._multiply, name))
-        flags = SimpleNamespace(
-            allow_tf32=None,
-            allow_fp16_reduced_precision_reduction=True,
-            allow_bf16_reduced_precision_reduction=True,
-            allow_fp16_accumulation=None,
-        )
-        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=flags))
+        self.backends = MagicMock()
         self.cuda = MagicMock(_sleep=self.slept.append, graph=self._capture)
         self.cuda.CUDAGraph = SimpleNamespace
 
@@ -104,7 +100,7 @@ class FakeTorch:
         return array.view(FakeTensor)
 
     def _multiply(self, name, *operands, out, out_dtype=None, alpha=1.0, beta=0.0):
-        """A product of the last two operands; before them an addend, or a bias, may come."""
+        """Multiply the last two operands; an addend or a bias may come before them."""
         *added, a, b = operands
         self.called.append(name)
         assert out.dtype == {"matmul": a.dtype, "mm": out_dtype}.get(name, out.dtype)

@@ -1,5 +1,8 @@
 """Run one product, or a batch, on guarded arrays and hold it against the reference."""
 
+import functools
+import itertools
+import operator
 import re
 from contextlib import ExitStack
 from unittest.mock import patch
@@ -22,10 +25,16 @@ def stored_shape(trans, rows, columns):
     return (rows, columns) if trans in (False, "N") else (columns, rows)
 
 
+def cases(*tables, **axes):
+    """Options of `check_gemm`: a dict of each table with a value of each axis, all combinations."""
+    tables += tuple([{name: value} for value in values] for name, values in axes.items())
+    return [functools.reduce(operator.or_, parts) for parts in itertools.product(*tables)]
+
+
 def check_gemm(
     queue, sizes, dtype="float32", *, a=ROW, b=ROW, out=ROW, c=None, in_place=False, bias=False,
-    activation=None, seed=0, pack=False, result=None, batch=None, steps="apart apart apart apart",
-    order=None, **options,
+    activation=None, seed=0, pack=False, result=None, batch=None, steps="", order=None,
+    **options,
 ):  # fmt: skip
     """Multiply random matrices of these layouts and check result, surroundings and inputs.
 
@@ -33,14 +42,15 @@ def check_gemm(
     The destination is full of NaN at first, and so is what a factor of zero leaves unread. `pack`
     packs b, in the given layout or in the one that the library takes. `result` is the element type
     of the result, the addend and the bias, where it is not that of the operands. With a `batch` the
-    operands are stacks, and `steps` says how the matrices of a, b, out and c follow one another;
-    with an `order` they are given as sequences of these matrices. What remains of `options` goes
-    to `gemm` or `gemm_batched`.
+    operands are stacks, and `steps` says how the matrices of a, b, out and c follow one another
+    ("apart" where a word is missing); with an `order` they are given as sequences of these
+    matrices. What remains of `options` goes to `gemm` or `gemm_batched`.
     """
     skip_if_refused(queue, options.get("config"), dtype)
     m, n, k = sizes
     count = 1 if batch is None else batch
-    step_a, step_b, step_out, step_c = ["matrix"] * 4 if batch is None else steps.split()
+    words = ["matrix"] * 4 if batch is None else [*steps.split(), *["apart"] * 4]
+    step_a, step_b, step_out, step_c = words[:4]
     own = result or ("int32" if dtype == "int8" else dtype)
     rng = np.random.default_rng(seed)
     trans_a, trans_b = options.get("trans_a", False), options.get("trans_b", False)
