@@ -19,8 +19,13 @@ static inline uint nearest_tf32(const float x)
 static inline void load_fragment(${unit.register} *to, const __local stored *from)
 {
     const __local ${fragments.vector} *vectors = (const __local ${fragments.vector} *)from;
+<% of_vector = unit.held.run * fragments.steps // unit.word // fragments.vectors %>\
     % for one in range(fragments.vectors):
-    ${fragments.store(one)}
+    % if of_vector == 1:
+    to[${one}] = vectors[${one}];
+    % else:
+    vstore${of_vector}(vectors[${one}], ${one}, to);
+    % endif
     % endfor
 }
 % endif
@@ -138,19 +143,33 @@ ${load_vectors(slab, buffer, p)}
 </%def>
 
 <%def name="load_vectors(slab, buffer, p)" filter="trim">
+<%
+    depths = unit.held.run * fragments.steps  # of a lane
+    position = plus(times(slab.extent, "i"), unit.held.position)
+    depth = plus(p, times(unit.held.run_index or 0, depths))
+%>\
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
         % for term in range(slab.terms):
         load_fragment(
-            ${products.array(slab.name, buffer, term)} + ${fragments.registers} * i, ${fragments.first(slab, term, p)});
+            ${products.array(slab.name, buffer, term)} + ${depths // unit.word} * i, ${slab.entry(term, position, depth)});
         % endfor
     }
 </%def>
 
 <%def name="load_elements(slab, buffer, p)" filter="trim">
+<%
+    held, groups = unit.held, slab.extent // unit.held.positions
+    numbers = [(depth, group) for depth in range(unit.depth_groups) for group in range(groups)]
+%>\
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
-        % for register, element in fragments.elements(slab, p):
+        % for depth_group, group in numbers:
+<%
+    register = plus(times(len(numbers), "i"), groups * depth_group + group)
+    position = plus(times(slab.extent, "i"), held.position, held.positions * group)
+    element = slab.entry(0, position, plus(p, held.run_index, held.depths * depth_group))
+%>\
         % if products.complex:
         {
             const stored loaded = load_element(${element});
@@ -168,12 +187,21 @@ ${load_vectors(slab, buffer, p)}
 </%def>
 
 <%def name="multiply(buffer)" filter="trim">
+<%
+    def registers(name, number, step):
+        index, count = ("i", unit.a_registers) if name == "a" else ("j", unit.b_registers)
+        return plus(products.array(name, buffer, number), times(fragments.steps * count, index), step * count)
+
+    address = "&" if unit.spelling == "builtin" else ""
+%>\
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
-            % for sum, a, b in fragments.products(products, buffer):
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j]${sum}, ${a}, ${b});
+            % for step in range(fragments.steps):
+            % for a, b, sum in products.terms:
+            multiply_accumulate(${address}accumulators[i][j]${products.sum_at(sum)}, ${registers("a", a, step)}, ${registers("b", b, step)});
+            % endfor
             % endfor
         }
     }

@@ -35,11 +35,11 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
 % for one in slabs:
 % if fragments.way == "ldmatrix" and not one.by_elements:
-#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${one.positions}, and 32 bytes deep
+#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${"rows" if one.name == "a" else "columns"}, and 32 bytes deep
 % endif
 % endfor
 % if collected:
-#define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
+#define COLLECTED_PITCH ${collected_pitch}  // results from one row to the next in local memory
 #define ROW_VECTORS ${"SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})"}  // of ${collected.width} in a row of a sub-group's results
 % endif
 % if joined:
@@ -104,8 +104,11 @@ ${half.added()}
 
 ## The registers of fragments; with FRAGMENTS 2, two sets of them, used in turn.
 <%def name="declare_fragments()" filter="trim">
-    ${unit.register} ${fragments.declared(products, "a", tiles)};
-    ${unit.register} ${fragments.declared(products, "b", tiles)};
+<% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>\
+% for name, numbers, registers in (("a", products.a_numbers, unit.a_registers), ("b", products.b_numbers, unit.b_registers)):
+<% count = times(f"{name.upper()}_FRAGMENTS", registers * fragments.steps) %>\
+    ${unit.register} ${products.array(name, buffers, numbers)}[${count}];
+% endfor
 </%def>
 
 <%def name="load_fragments(buffer, p)" filter="trim">
@@ -205,7 +208,7 @@ ${half.added()}
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
 % for one in slabs:
-    __local stored ${one.name}_local[${one.local_elements}] __attribute__((aligned(16)));
+    __local stored ${one.name}_local[${times("STAGES" if tiles.STAGES > 1 else 1, f"{one.name.upper()}_SLAB")}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:
     ${stream_k.locals()}

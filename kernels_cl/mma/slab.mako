@@ -47,19 +47,24 @@ static inline vector load_elements(const __global ${slab.element.stored} *from, 
     const __global stored *elements = (const __global stored *)from;
     vector loaded = (vector)(0);
     % for one in range(slab.width):
-    if (${one} < count) loaded${slab.lane(one)} = elements[${one}];
+    if (${one} < count) loaded${slab.element.lane(one, slab.width)} = elements[${one}];
     % endfor
     return loaded;
 }
 </%def>
 
 <%def name="fetch_function(slab)" filter="trim">
-% if slab.loads_of_vector > 1:
-// A vector whose address is a multiple of less than its size.
+<%
+    loads = slab.width // slab.vector  # of a vector
+    load_type = f"{slab.bits}{slab.vector if slab.vector > 1 else ''}"
+    row_of_number, column_of_number = slab.place("number")
+%>
+% if loads > 1:
+// Loads a vector in parts: its address is aligned to less than its size.
 static inline vector load_vector${slab.suffix}(const __global ${slab.element.stored} *from)
 {
-    const __global ${slab.load_type} *loads = (const __global ${slab.load_type} *)from;
-    return (vector)(${slab.loaded_vector});
+    const __global ${load_type} *loads = (const __global ${load_type} *)from;
+    return (vector)(${", ".join(f"loads[{one}]" for one in range(loads))});
 }
 
 % endif
@@ -72,9 +77,9 @@ static inline void fetch_slab${slab.suffix}(
     if (first_row + ${slab.rows} <= row_end && first_column + ${slab.length} <= column_end) {
         <%call expr="each_vector(slab)">
             const int number = ${slab.number};
-            const extent row = first_row + ${slab.row_of_number};
-            const extent column = first_column + ${slab.column_of_number};
-            % if slab.loads_of_vector > 1:
+            const extent row = first_row + ${row_of_number};
+            const extent column = first_column + ${column_of_number};
+            % if loads > 1:
             fetched[${slab.i}] = load_vector${slab.suffix}(matrix + row * stride + column);
             % else:
             fetched[${slab.i}] = *(const __global vector *)(matrix + row * stride + column);
@@ -83,8 +88,8 @@ static inline void fetch_slab${slab.suffix}(
     } else {
         <%call expr="each_vector(slab)">
             const int number = ${slab.number};
-            const extent row = first_row + ${slab.row_of_number};
-            const extent column = first_column + ${slab.column_of_number};
+            const extent row = first_row + ${row_of_number};
+            const extent column = first_column + ${column_of_number};
             % if slab.edges == "elements":
             const int inside = row < row_end ? clamp(column_end - column, (extent)0, (extent)${slab.width}) : 0;
             fetched[${slab.i}] = load_elements(matrix + (inside ? row * stride + column : 0), inside);
@@ -105,43 +110,62 @@ static inline void store_slab${slab.suffix}(__local stored *slab, const vector *
 {
     <%call expr="each_vector(slab)">
         const int number = ${slab.number};
-        const int row = ${slab.row_of_number};
-        const int column = ${slab.column_of_number};
+<% row, column = slab.place("number") %>\
+        const int row = ${row};
+        const int column = ${column};
         *(__local vector *)(slab + row * ${slab.pitch} + column) = fetched[${slab.i}];
     </%call>
 }
 </%def>
 
 <%def name="copy_function(slab)" filter="trim">
+<%
+    # Rows and columns from a work-item's first vector to its vector i.
+    vectors = slab.length // slab.width  # of a row
+    row_step, column_step = times(slab.i, slab.items // vectors), "0"
+    if slab.items < vectors:
+        in_row = vectors // slab.items
+        row_step, column_step = divided(slab.i, in_row), times(modulo(slab.i, in_row), slab.items * slab.width)
+    row_of_copy, column_of_copy = plus("row", row_step), plus("column", column_step)
+    target = plus("slab", times(row_of_copy, slab.pitch), column_of_copy)
+    source = plus("next", times(row_step, "stride"), column_step)
+%>
 // Starts the copies of this work-item's vectors of a slab. The first one comes from `next` and goes to
-// (row, column). What lies outside the matrix is not read, but zero, and adds nothing.
+// (row, column). Elements outside the matrix are not read; they become zeros, which add nothing.
 static inline void copy_slab${slab.suffix}(
     __local stored *slab, const __global ${slab.element.stored} *next, const long stride,
     const int row, const int column,
     const extent first_row, const extent row_end, const extent first_column, const extent column_end)
 {
     <%call expr="each_vector(slab)">
-        const bool in_rows = ${slab.row_of_copy} < row_end - first_row;
-        const extent columns = column_end - first_column - ${slab.column_of_copy};
+        const bool in_rows = ${row_of_copy} < row_end - first_row;
+        const extent columns = column_end - first_column - ${column_of_copy};
         % if slab.edges == "vectors":
         const int bytes = in_rows && columns > 0 ? 16 : 0;
         % else:
         const int left = clamp(columns, (extent)0, (extent)${slab.width});
         const int bytes = in_rows ? left * ${slab.element.stored_bytes} : 0;
         % endif
-        ${async_copy.copy(slab.copy_target, slab.copy_source, 16, "bytes")}
+        ${async_copy.copy(target, source, 16, "bytes")}
     </%call>
 }
 </%def>
 
-## A work-item's first vector of a slab, and where that of the next slab comes from. Its others are at the
-## same distance from it in all work-items.
+## A work-item's first vector of a slab, and the address of that of the next slab. All work-items have
+## their other vectors at the same distances from the first one.
 <%def name="first_copies()" filter="trim">
     ${part_sizes()}
     % for slab in slabs:
-    const int ${slab.name}_row = ${slab.first_row};
-    const int ${slab.name}_column = ${slab.first_column};
-    const __global ${slab.element.stored} *${slab.name}_next = ${slab.first_copy(first_depth)};
+<%
+    row, column = slab.place("item")
+    rows, columns = f"{slab.name}_tile", first_depth
+    if not slab.along_k:
+        rows, columns = columns, rows
+    first = plus(slab.name, times(plus(rows, f"{slab.name}_row"), slab.stride), columns, f"{slab.name}_column")
+%>\
+    const int ${slab.name}_row = ${row};
+    const int ${slab.name}_column = ${column};
+    const __global ${slab.element.stored} *${slab.name}_next = ${first};
     % endfor
 </%def>
 
@@ -175,14 +199,14 @@ static inline void copy_slab${slab.suffix}(
 </%def>
     % for slab in slabs:
     ${each_term(slab, statement)}
-    ${slab.name}_next += ${slab.advance};
+    ${slab.name}_next += ${"KWG" if slab.along_k else f"KWG * {slab.stride}"};
     % endfor
 </%def>
 
 ## Reads the slabs at `depth`.
 <%def name="fetch(depth)" filter="trim">
 <%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
-    fetch_slab${slab.suffix}(${slab.fetch_arguments(own, in_matrix)}, ${slab.region(depth, last_depth)});
+    fetch_slab${slab.suffix}(${slab.name}_fetched${own}, ${slab.name}${in_matrix}, ${slab.stride}, item, ${slab.region(depth, last_depth)});
 </%def>
     % for slab in slabs:
     ${each_term(slab, statement)}

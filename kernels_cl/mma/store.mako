@@ -64,22 +64,27 @@
             __local wide *to_row = joined + slice * JOINED_TILE + tile_row * JOINED_PITCH + b_first;
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
-                % for first in range(0, unit.result.width, results.joined_at_once):
-                % if results.joined_at_once > 1:
-                *(__local ${results.joined_vector} *)(to_row + ${results.column_after(first)}) =
-                    (${results.joined_vector})(${results.lane_sums(first)});
+<%
+    at_once = min(unit.result.width, joined.vector)
+    vector = f"{wide.real}{at_once}"
+%>\
+                % for first in range(0, unit.result.width, at_once):
+                % if at_once > 1:
+                *(__local ${vector} *)(to_row + ${plus(results.column, first)}) =
+                    (${vector})(${", ".join(results.lane_sum(first + one) for one in range(at_once))});
                 % else:
-                to_row[${results.column_after(first)}] = ${results.lane_sum(first)};
+                to_row[${plus(results.column, first)}] = ${results.lane_sum(first)};
                 % endif
                 % endfor
             }
 </%def>
 
 <%def name="add_slice()" filter="trim">
+<% vector = f"{wide.real}{joined.read}" %>\
             % for first in range(0, joined.width, joined.read):
             % if joined.read > 1:
             {
-                const ${results.read_vector} read = ${results.read_sums(first)};
+                const ${vector} read = *(const __local ${vector} *)(${plus("from", first)});
                 % for lane in range(joined.read):
                 sums[${first + lane}] += read.s${lane};
                 % endfor
@@ -159,28 +164,32 @@ ${there} = ${here};
 
 ## A lane's results in one row of fragments side by side, to where they are collected.
 <%def name="collect_group()" filter="trim">
+<%
+    width, reads_c = unit.result.width, problem.c and not collected.c_in_vectors
+    addends = [f"addends{wide.lane(part, width)}" if collected.c_in_vectors else "" for part in range(width)]
+%>\
             const int fragment_row = ${results.row};
-            % if results.reads_c or problem.bias == "row" or whole:
+            % if reads_c or problem.bias == "row" or whole:
             const extent row = first_row + fragment_row;
             % endif
             __local ${wide.stored} *to_row = collected + fragment_row * COLLECTED_PITCH;
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
                 const int fragment_column = ${results.column};
-                % if results.reads_c or problem.bias == "column" or whole:
+                % if reads_c or problem.bias == "column" or whole:
                 const extent column = first_column + fragment_column;
                 % endif
                 % if whole:
                 ${sum_again()}
                 % endif
                 % if collected.c_in_vectors:
-                const ${wide.vector(unit.result.width)} addends = ${results.collected_addends};
+                const ${wide.vector(width)} addends = ${wide.load("to_row + fragment_column", width, space="__local")};
                 % endif
-                ${wide.vector(unit.result.width)} results;
-                % for part in range(unit.result.width):
-                results${wide.lane(part, unit.result.width)} = ${results.collected_result(part)};
+                ${wide.vector(width)} results;
+                % for part in range(width):
+                results${wide.lane(part, width)} = ${results.result(part, addends[part])};
                 % endfor
-                ${wide.store("results", "to_row + fragment_column", unit.result.width, space="__local")}
+                ${wide.store("results", "to_row + fragment_column", width, space="__local")}
             }
 </%def>
 
@@ -216,12 +225,12 @@ ${there} = ${here};
 <%def name="store()" filter="trim">
 % for first in range(0, results.run, results.stored):
 % if results.stored > 1:
-    if (row < m && ${results.column_at(first)} + ${results.stored} <= n) {
+    if (row < m && ${plus("column", first)} + ${results.stored} <= n) {
         ${wide.vector(results.stored)} results;
         % for lane in range(results.stored):
         results${wide.lane(lane, results.stored)} = ${results.result(first + lane)};
         % endfor
-        ${wide.store("results", f"out + OUT_AT(row, {results.column_at(first)})", results.stored)}
+        ${wide.store("results", f"out + OUT_AT(row, {plus('column', first)})", results.stored)}
     } else {
         % for lane in range(results.stored - 1):
         ${store_one(first + lane)}
@@ -234,7 +243,7 @@ ${there} = ${here};
 </%def>
 
 <%def name="store_one(part)" filter="trim">
-    if (row < m && ${results.column_at(part)} < n) {
-        ${wide.assign(results.result(part), "out", f"OUT_AT(row, {results.column_at(part)})")}
+    if (row < m && ${plus("column", part)} < n) {
+        ${wide.assign(results.result(part), "out", f"OUT_AT(row, {plus('column', part)})")}
     }
 </%def>

@@ -146,10 +146,11 @@ class KernelSource:
 
 
 def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) -> str:
-    """Fill a template of ``kernels_cl/`` and lay its text out.
+    """Fill a template of ``kernels_cl/`` and indent the text.
 
-    Beside `context`, templates see `plus` and `times`, the kernel's arguments, and as `moved` the
-    matrices that differ from product to product of a batch and whether they are scattered.
+    Besides `context`, templates see the functions that write index expressions (`plus`, ...), the
+    kernel's `arguments`, and `moved`: the names of the matrices that differ from product to product
+    of a batch, each with whether it is scattered.
     """
     ends = {"_batch_stride": False, "_offsets": True}
     moved = [
@@ -158,7 +159,8 @@ def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) 
         for end, scattered in ends.items()
         if argument.name.endswith(end)
     ]
-    context |= {"arguments": arguments, "moved": moved, "plus": plus, "times": times}
+    expressions = {"plus": plus, "times": times, "divided": divided, "modulo": modulo}
+    context |= {"arguments": arguments, "moved": moved, **expressions}
     return _laid_out(filled(template, **context))
 
 

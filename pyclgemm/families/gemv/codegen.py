@@ -10,7 +10,7 @@ from ...codegen.config import Config
 from ...codegen.element import WORDS
 from ...codegen.kernel import GemmParts
 from ...codegen.matrix_units import MatrixUnit, unit_multiplying
-from ...codegen.source import KernelSource, divided, modulo, plus, times
+from ...codegen.source import KernelSource
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
@@ -119,42 +119,22 @@ _MANY_BYTES = 16 << 10
 
 @dataclass(frozen=True)
 class JoinStep:
-    """A step in which some work-items along k give their sums to the others."""
+    """A step in which some work-items along k pass their sums to the others."""
 
-    givers: int  # work-items along k that have sums before it and give them away
-    takers: int  # those that have all sums after it; `givers` is a multiple
-
-    @property
-    def fan_in(self) -> int:
-        """Work-items whose sums one takes."""
-        return self.givers // self.takers
-
-    @property
-    def distance(self) -> str:
-        """In C, from one sum of a work-item to the next in local memory."""
-        return f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
-
-    @property
-    def taker(self) -> str:
-        """In C, where the sums for a work-item begin."""
-        return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
-
-    @property
-    def giver(self) -> str:
-        """In C, a work-item's number among those whose sums one takes."""
-        return f"({divided('lane_k', self.takers)} - 1)"
+    givers: int  # work-items along k that pass their sums on
+    takers: int  # work-items that hold all sums afterwards; `givers` is a multiple
 
 
 @dataclass(frozen=True)
 class Join:
-    """The steps after which one work-item along k has the sums of all."""
+    """The steps after which one work-item along k holds the sums of all."""
 
     steps: tuple[JoinStep, ...]  # none where k is not divided
-    elements: int  # sums in local memory at most
+    elements: int  # most sums in local memory
 
 
 def join_of(holders: int, elements: int, element_bytes: int) -> Join:
-    """Plan how sums are joined.
+    """Plan how the sums of `holders` work-items along k, `elements` for each, are joined.
 
     Examples
     --------
