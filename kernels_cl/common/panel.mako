@@ -40,16 +40,24 @@ static inline vector ${operand.loader}(const __global ${element.stored} *p)
 ## The functions that `pack` calls, beside those that load.
 <%def name="functions(operand)" filter="trim">
 % if operand.transposes:
+<%
+    def merged(first):
+        """Half of the elements of the vectors x and y in turn, starting at element `first`."""
+        # Component by component: Oclgrind stops at a vector made of pairs.
+        numbers = [element.parts * (first + i) for i in range(cpu.VW // 2)]
+        lanes = [f"{v}.s{number + part:x}" for number in numbers for v in "xy" for part in range(element.parts)]
+        return ",\n".join(", ".join(lanes[i : i + 8]) for i in range(0, len(lanes), 8))
+%>
 // The elements of the lower halves of two vectors in turn.
 static inline vector merge_lower(const vector x, const vector y)
 {
-    return (vector)(${operand.merged(0)});
+    return (vector)(${merged(0)});
 }
 
 // The elements of the upper halves of two vectors in turn.
 static inline vector merge_upper(const vector x, const vector y)
 {
-    return (vector)(${operand.merged(cpu.VW // 2)});
+    return (vector)(${merged(cpu.VW // 2)});
 }
 % endif
 </%def>

@@ -244,7 +244,7 @@ def generate_small_cpu(
 ) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
     parts = GemmParts(problem, config, traits)
-    # Where k is 0, pocl 3.1 stores vectors of halves at multiples of 16 bytes, where they do not lie.
+    # Where k is 0, pocl 3.1 stores vectors of halves only at multiples of 16 bytes, which is wrong.
     width = config.VW if problem.k else 1
     blocks = column_blocks(problem.n, width, config.NR)
     arithmetic = problem.precision.arithmetic
