@@ -170,7 +170,7 @@ class _CpuResult:
     def __post_init__(self) -> None:
         problem, config, wide = self.problem, self.config, self.wide
         in_vectors = config.VW > 1
-        # The C type of a vector of the result has a name of its own where A and B have another type.
+        # C type of a vector of the result, which has its own name if A and B have another type.
         same = self.element.vector(1) == wide.vector(1)
         self.vector = "vector" if same else "wide_vector"
         self.partial = ElementType(wide.arithmetic, wide.arithmetic)  # elements of partial sums
