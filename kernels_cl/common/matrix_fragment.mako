@@ -1,4 +1,4 @@
-## The fragments of a sub-group: from local memory into registers, and multiplied.
+## The fragments of a sub-group: loads them from local memory into registers, and multiplies them.
 ##
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products
 ## (ElementProducts).
@@ -6,8 +6,8 @@
 <%def name="functions()" filter="trim">
 % if any(slab.rounded for slab in slabs):
 
-// The tf32 nearest to x in the bits that the unit reads, ties away from zero, as cvt.rna.tf32 has it; but
-// that leaves a NaN as it is, and one by the other bits alone would pass for an infinity.
+// The tf32 nearest to x, ties away from zero, in the bits that the unit reads. It is like cvt.rna.tf32, which
+// however leaves a NaN unchanged; a NaN only by its other bits would then be taken for an infinity.
 static inline uint nearest_tf32(const float x)
 {
     return isnan(x) ? 0x7fffffff : as_uint(x) + 0x1000;
@@ -15,7 +15,7 @@ static inline uint nearest_tf32(const float x)
 % endif
 % if fragments.way == "vectors":
 
-// A lane's elements of a fragment of A or B, from its first depth on.
+// Loads a lane's elements of a fragment of A or B, starting at its first depth.
 static inline void load_fragment(${unit.register} *to, const __local stored *from)
 {
     const __local ${fragments.vector} *vectors = (const __local ${fragments.vector} *)from;
@@ -32,7 +32,7 @@ static inline void load_fragment(${unit.register} *to, const __local stored *fro
 % for slab in slabs:
 % if fragments.way == "ldmatrix" and not slab.by_elements:
 
-// Four matrices of 8 rows of 16 bytes, one in each register; lane l gives row l % 8 of matrix l / 8
+// Loads four matrices of 8 rows of 16 bytes, one to each register; lane l points to row l % 8 of matrix l / 8
 // (PTX ISA, "ldmatrix").
 static inline void load_${slab.name}(uint *to, const __local stored *row)
 {
@@ -51,8 +51,8 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
 % if of_elements:
 <% suffix, register = {"double": ("f64", "d"), "float": ("f32", "f")}[of_elements.element.stored_real] %>
 
-// A plain load of the next depth's elements is moved down by the compiler to where they are multiplied,
-// behind the barrier, and nothing hides its latency.
+// The compiler would move a plain load of the next depth's elements down to their multiplication, after the
+// barrier, where nothing hides its latency.
 % if of_elements.element.parts == 2:
 static inline stored load_element(const __local stored *from)
 {
@@ -121,8 +121,8 @@ static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const
 }
 </%def>
 
-## Loads the fragments of all rows (a) or columns (b) of the sub-group's tile from depth `p` on, into
-## `buffer` (the index of one of two sets of registers, or nothing).
+## Loads the fragments of all rows (a) or columns (b) of the sub-group's tile at depth `p` into `buffer` (the
+## index of one of two sets of registers, or nothing).
 <%def name="load(slab, buffer, p)" filter="trim">
 % if slab.by_elements:
 ${load_elements(slab, buffer, p)}

@@ -1,14 +1,13 @@
-## Slabs of A and B on their way into local memory, where they lie as in memory.
+## Copies slabs of A and B into local memory, in the order of global memory.
 ##
-## Past the registers, `copy_slab` starts a slab's copies. Through registers it takes two steps:
-## `fetch_slab` reads what a work-item copies from global memory, `store_slab` takes it to local memory; apart, so
-## that the next slab can be on its way while this one is multiplied.
+## Past the registers, `copy_slab` starts a slab's copies. Through registers a copy takes two steps:
+## `fetch_slab` reads a work-item's vectors from global memory, `store_slab` writes them to local memory. So
+## the next slab can be read while this one is multiplied.
 ##
-## Rows and columns of a slab are those of memory: the elements of a row are neighbours.
+## Rows and columns of a slab are those in memory: the elements of a row are contiguous.
 ##
-## Context: slabs (MatrixSlab), copied (those of them whose copying functions differ), tiles (a
-## MatrixConfig), past_registers, first_depth and last_depth (in C: the depths that a work-group
-## multiplies).
+## Context: slabs (MatrixSlab), copied (the slabs whose copying functions differ), tiles (a MatrixConfig),
+## past_registers, first_depth and last_depth (in C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 
 <%def name="functions()" filter="trim">
@@ -68,8 +67,8 @@ static inline vector load_vector${slab.suffix}(const __global ${slab.element.sto
 }
 
 % endif
-// Reads this work-item's vectors of a slab of ${slab.rows} rows and ${slab.length} columns. What lies
-// outside the matrix is zero, and adds nothing.
+// Reads this work-item's vectors of a slab of ${slab.rows} rows and ${slab.length} columns. Elements outside
+// the matrix are zero, and add nothing.
 static inline void fetch_slab${slab.suffix}(
     vector *fetched, const __global ${slab.element.stored} *matrix, const long stride, const int item,
     const extent first_row, const extent row_end, const extent first_column, const extent column_end)
@@ -105,7 +104,7 @@ static inline void fetch_slab${slab.suffix}(
 </%def>
 
 <%def name="write_function(slab)" filter="trim">
-// Takes them to local memory, where rows are ${slab.pitch} elements apart.
+// Writes them to local memory, where rows are ${slab.pitch} elements apart.
 static inline void store_slab${slab.suffix}(__local stored *slab, const vector *fetched, const int item)
 {
     <%call expr="each_vector(slab)">
@@ -178,8 +177,8 @@ static inline void copy_slab${slab.suffix}(
     % endfor
 </%def>
 
-## A statement for each split term of a slab; it is told how far that is from the first one in memory and in
-## local memory, and which of the fetched arrays is its own.
+## A statement for each split term of a slab. Its arguments are the distances from the first term in global
+## memory and in local memory, and the index of the fetched array.
 <%def name="each_term(slab, statement)" filter="trim">
 % if slab.terms > 1:
     #pragma unroll
@@ -222,8 +221,8 @@ static inline void copy_slab${slab.suffix}(
     % endfor
 </%def>
 
-## The loop over the slabs with STAGES of each operand in local memory, all but one on their way.
-## A copy has arrived once its work-item has waited for it and all have passed the barrier.
+## The loop over the slabs with STAGES slabs of each operand in local memory, of which all but one are being
+## copied. A copy is complete once its work-item has waited for it and all have passed the barrier.
 <%def name="walk_past_registers(start, multiply)" filter="trim">
     ${first_copies()}
     extent depth = ${first_depth};  // of the slab that is copied next
@@ -249,13 +248,13 @@ static inline void copy_slab${slab.suffix}(
     ${async_copy.wait(0)}
 </%def>
 
-## After it the slab that is multiplied next has arrived, and the one multiplied last may be overwritten.
+## Afterwards the slab that is multiplied next has arrived, and the previous one may be overwritten.
 <%def name="wait_for_slab()" filter="trim">
     ${async_copy.wait(tiles.STAGES - 2)}
     barrier(CLK_LOCAL_MEM_FENCE);
 </%def>
 
-## Starts the copies of one more slab, over the one that was multiplied last.
+## Starts the copies of another slab, over the one that was multiplied last.
 <%def name="copy_next()" filter="trim">
     ${copy_slabs("stage_to_fill")}
     ${async_copy.end_group()}
@@ -267,9 +266,8 @@ static inline void copy_slab${slab.suffix}(
     stage = stage == STAGES - 1 ? 0 : stage + 1;
 </%def>
 
-## The loop over the slabs with one or two of each operand in local memory: while one is multiplied,
-## the next is read into registers, and then written to the other stage, or over the one that was
-## multiplied.
+## The loop over the slabs with one or two slabs of each operand in local memory. While one is multiplied,
+## the next is read into registers; then it is written to the other stage, or over the multiplied slab.
 <%def name="walk_through_registers(multiply)" filter="trim">
     ${part_sizes()}
     % for slab in slabs:
@@ -305,7 +303,7 @@ static inline void copy_slab${slab.suffix}(
     }
 </%def>
 
-## Where in the slab this sub-group begins to multiply.
+## Pointers to the sub-group's part of the slabs.
 <%def name="slab_pointers()" filter="trim">
     % for slab in slabs:
     const __local stored *${slab.pointer} = ${slab.multiplied};

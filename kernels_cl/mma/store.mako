@@ -1,7 +1,7 @@
-## The results of a work-group of matrix units, from the registers to where they belong.
+## Stores the results of a work-group of matrix units from its registers.
 ##
 ## Context: collected (a CollectedResults or None), joined (a JoinedResults or None), results (a ResultText),
-## unit (a MatrixUnit), products (ElementProducts), whole (the operands as they were before they were split, or
+## unit (a MatrixUnit), products (ElementProducts), whole (the layouts of the operands before splitting, or
 ## None), and what all gemm templates see.
 
 <%def name="store_results()" filter="trim">
@@ -30,8 +30,8 @@
 </%def>
 
 <%def name="join_and_store()" filter="trim">
-    // Each slice writes its sums to local memory, over the slabs that all have multiplied; then each
-    // work-item adds up those of ${joined.width} results at a time, in the order of the slices.
+    // Each slice writes its sums to local memory, over slabs that all have multiplied. Then each
+    // work-item adds up the sums of ${joined.width} results at a time, in the order of the slices.
     barrier(CLK_LOCAL_MEM_FENCE);
     __local wide *joined = (__local wide *)${joined.slab}_local;
     #pragma unroll
@@ -58,7 +58,7 @@
     }
 </%def>
 
-## A lane's sums in one row of a fragment, in all fragments side by side.
+## Writes a lane's sums in one row of all fragments side by side.
 <%def name="write_group()" filter="trim">
             const int tile_row = a_first + ${unit.m} * i + ${results.row};
             __local wide *to_row = joined + slice * JOINED_TILE + tile_row * JOINED_PITCH + b_first;
@@ -96,8 +96,8 @@
 </%def>
 
 <%def name="collect_and_store()" filter="trim">
-    // A lane's results are a few bytes of each row, which memory takes slowly: a sub-group collects
-    // them in local memory, over the slabs that all have multiplied.
+    // A lane's results are a few bytes of each row, and storing them so is slow: a sub-group collects
+    // them in local memory, over slabs that all have multiplied.
     barrier(CLK_LOCAL_MEM_FENCE);
     __local ${wide.stored} *collected =
         (__local ${wide.stored} *)${collected.slab}_local + item / ${unit.lanes} * (${unit.m} * COLLECTED_PITCH);
@@ -121,8 +121,8 @@
 asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
 </%def>
 
-## Vectors are parts of rows of `matrix`; where rows end within one, it goes by elements. A sub-group
-## takes neighbours, of one row where that is as long.
+## Copies vectors of rows of `matrix`, and single elements where a row ends within a vector. A sub-group copies
+## neighbouring vectors, of one row if that is long enough.
 <%def name="each_vector(matrix, copy)" filter="trim">
 <%
     space = "const __global" if matrix == "c" else "__global"
@@ -162,7 +162,7 @@ ${here} = ${there};
 ${there} = ${here};
 </%def>
 
-## A lane's results in one row of fragments side by side, to where they are collected.
+## Collects a lane's results in one row of all fragments side by side.
 <%def name="collect_group()" filter="trim">
 <%
     width, reads_c = unit.result.width, problem.c and not collected.c_in_vectors
@@ -193,7 +193,7 @@ ${there} = ${here};
             }
 </%def>
 
-## A lane's elements of one row of a fragment, in all fragments side by side.
+## Stores a lane's results in one row of all fragments side by side.
 <%def name="store_group()" filter="trim">
     const extent row = a_tile + a_first + ${unit.m} * i + ${results.row};
     #pragma unroll
@@ -206,9 +206,9 @@ ${there} = ${here};
     }
 </%def>
 
-## An infinity times the second term of a number may be NaN, or of the wrong sign.
+## An infinity times the second split term of a number may be NaN or have the wrong sign.
 <%def name="sum_again()" filter="trim">
-    // Where a sum is not finite, it is formed again from the elements themselves.
+    // A sum that is not finite is computed again from the elements themselves.
     #pragma unroll
     for (int r = 0; r < ${results.run}; ++r) {
         if (row < m && column + r < n && !isfinite(${results.sum("r")})) {
