@@ -193,8 +193,8 @@ class _TiledFamily(family.Family[Tiled]):
         copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
         if copy_a is None or copy_b is None:
             return None
-        # 32 lanes form a rectangle of LANES x 32 / LANES; 0 leaves them in a row along m. With 1 all
-        # of them store neighbouring elements of a row, for results with unaligned rows.
+        # 32 lanes form a rectangle of LANES x 32 / LANES; 0 leaves them in a row along m. With 1
+        # they store neighbouring elements of a row, for results with unaligned rows.
         lanes_m = point["LANES"] or mdimc
         lanes_n = 32 // point["LANES"] if point["LANES"] else 1
         staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
