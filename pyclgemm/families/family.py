@@ -324,8 +324,8 @@ class Family(ABC, Generic[C]):
         """The parameters at a point, by name; None if they are not worth trying."""
         return dict(point)
 
-    #: Points to try on any device, with small and large tiles, few and many work-groups. A point has
-    #: the first value of each coordinate that it does not state.
+    #: Points to try on any device: small and large tiles, few and many work-groups. Coordinates
+    #: that a point does not state have their first value.
     points: ClassVar[tuple[Point, ...]] = ()
 
     def menu(self, dtype: str, traits: DeviceTraits, precision: Precision) -> tuple[C, ...]:
