@@ -1,5 +1,5 @@
 ## One contraction of three by a matrix unit, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor
-## seen as K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. The fragments of B stay in
+## viewed as K x K^2, B the matrix, and C, viewed as K^2 x K, the next tensor. The fragments of B stay in
 ## registers. A sub-group computes tiles of unit.m rows of C. Elements beyond K count as zero.
 ##
 ## Context: also extent (K), unit (a MatrixUnit), sub_groups, tiles (of a sub-group).
@@ -34,7 +34,7 @@ ${transform.signature(sub_groups * unit.lanes)}
     ${transform.skip_offsets()}
     const int lane = get_local_id(0) % ${unit.lanes};
     const int position = ${held.position};  // of the lane's elements: a row of A, a column of B
-    const int run = ${held.run_index};  // and their depths
+    const int run = ${held.run_index};  // the number of their run of depths
     double b[DEPTHS][COLUMNS][${unit.b_registers}];
     #pragma unroll
     for (int d = 0; d < DEPTHS; ++d) {
