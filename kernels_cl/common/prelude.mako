@@ -59,7 +59,7 @@ static ${"__attribute__((noinline))" if called else "inline"} wide activate(cons
 ${scaling()}
 </%def>
 
-## The functions that `GemmParts.result_of` calls.
+## The functions that `GemmKernel.result_of` calls.
 <%def name="scaling()" filter="trim">
 % if problem.complex:
 static inline wide scale(const wide factor, const wide x)

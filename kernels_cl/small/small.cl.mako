@@ -3,7 +3,7 @@
 ##
 ## Context: small (a SmallConfig), tiling (a SmallTiling), operands (SmallOperand; none where k is 0), width
 ## (results that are stored at once), c_in_vectors (whether as many elements of C are loaded at once),
-## result_at (of GemmParts), and what all gemm templates see.
+## result_at (of GemmKernel), and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 ${prelude.types()}
 

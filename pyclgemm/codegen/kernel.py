@@ -15,7 +15,7 @@ from .stream_k import StreamK
 
 
 @dataclass
-class GemmParts:
+class GemmKernel:
     """The common parts of a kernel, whatever its family."""
 
     problem: GemmProblem  # with its operands as the kernel reads them

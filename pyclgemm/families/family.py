@@ -343,7 +343,7 @@ class Family(ABC, Generic[C]):
     def _fitting(self, point: Point, axes: Axes, dtype: str, traits: DeviceTraits) -> C | None:
         """The configuration at a point, or at one that needs less local memory."""
         values = {
-            name: max((one for one in axis if one <= point.get(name, axis[0])), default=axis[0])
+            name: max((x for x in axis if x <= point.get(name, axis[0])), default=axis[0])
             for name, axis in axes.items()
         }
         while True:

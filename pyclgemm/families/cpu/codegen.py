@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
     Argument,
@@ -275,24 +275,24 @@ def _in_tile(name: str, r: str, j: str) -> str:
 
 def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a product on a CPU."""
-    parts = GemmParts(problem, config, traits)
+    kernel = GemmKernel(problem, config, traits)
     if traits.type != "cpu":
         # Compilers for devices with separate address spaces refuse these hints.
         config = replace(config, PREFETCHB=0, PREFETCHC=0)
-    parts.arguments += (
-        Argument("rows_per_group", parts.position_type),
-        Argument("rows_per_block", parts.position_type),
-        Argument("columns_per_group", parts.position_type),
-        Argument("workspace", "output", parts.element.real),
+    kernel.arguments += (
+        Argument("rows_per_group", kernel.position_type),
+        Argument("rows_per_block", kernel.position_type),
+        Argument("columns_per_group", kernel.position_type),
+        Argument("workspace", "output", kernel.element.real),
         Argument("workspace_per_group", "long"),
     )
-    if parts.wide.converts:
-        parts.arguments += (Argument("partial", "output", parts.wide.real),)
-    result = _CpuResult(problem, config, parts.element, parts.wide)
-    kernel = _CpuKernel(problem, config, parts.element, result)
-    return parts.source(
+    if kernel.wide.converts:
+        kernel.arguments += (Argument("partial", "output", kernel.wide.real),)
+    result = _CpuResult(problem, config, kernel.element, kernel.wide)
+    return kernel.source(
         "gemm_cpu", "cpu/gemm.cl.mako", 1,
-        cpu=config, kernel=kernel, in_tile=_in_tile, zeroed=zeroed,
+        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result),
+        in_tile=_in_tile, zeroed=zeroed,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.matrix_units import MatrixUnit, unit_multiplying
 from ...codegen.source import KernelSource
 from ...device.traits import DeviceTraits
@@ -184,18 +184,18 @@ def generate_gemv_unit(
             f"precision is {problem.precision.name}, for which {traits.name!r} has no unit that "
             "takes two-byte elements from registers"
         )
-    parts = GemmParts(problem, config, traits, "ushort")
+    kernel = GemmKernel(problem, config, traits, "ushort")
     along_k = problem.b.order == "column"
-    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
+    join = join_of(config.lanes_k, config.MR * config.columns, kernel.element.bytes)
     sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
-    return parts.source(
+    return kernel.source(
         "gemv_unit",
         "gemv/unit.cl.mako",
         unit.lanes * config.SUBGROUPS,
         gemv=config,
         unit=unit,
         along_k=along_k,
-        result=parts.result_at(sums, "row", "column + j"),
+        result=kernel.result_at(sums, "row", "column + j"),
         a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
         b_vector=_vector(problem.b, config.run if along_k else config.VW),
         words=WORDS,
@@ -212,10 +212,10 @@ def _vector(layout: MatrixLayout, run: int) -> int:
 
 def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that multiplies few rows."""
-    parts = GemmParts(problem, config, traits)
-    a, b, element = problem.a, problem.b, parts.element
+    kernel = GemmKernel(problem, config, traits)
+    a, b, element = problem.a, problem.b, kernel.element
     join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
-    return parts.source(
+    return kernel.source(
         "gemv",
         "gemv/gemv.cl.mako",
         config.WGS,
@@ -226,7 +226,7 @@ def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits
         b_in_vectors=b.order != "strided" and b.alignment >= config.VW,
         a_sign=lambda width: element.conjugation(width) if a.conjugate else "",
         b_sign=lambda width: element.conjugation(width) if b.conjugate else "",
-        result=parts.result_at("accumulators[r][j]", "row", "column + j"),
+        result=kernel.result_at("accumulators[r][j]", "row", "column + j"),
         words=WORDS,
         steps=join.steps,
         joined=join.elements,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import WORDS, ElementType
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.matrix_units import MatrixUnit, required_unit
 from ...codegen.pack import with_packed
 from ...codegen.source import KernelSource, modulo, plus, times
@@ -24,7 +24,7 @@ from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 class ElementProducts:
     """The numbers of which elements consist, and which of them are multiplied.
 
-    They are real and imaginary parts, or split terms. A fragment holds one number of each element.
+    They are real and imaginary kernel, or split terms. A fragment holds one number of each element.
     """
 
     a_numbers: int  # of an element of A
@@ -123,14 +123,14 @@ class JoinedResults:
 class ResultText:
     """A lane's results in the text of a kernel: sums, positions and values."""
 
-    parts: GemmParts
+    kernel: GemmKernel
     unit: MatrixUnit
     products: ElementProducts
     collected: CollectedResults | None
     joined: JoinedResults | None
 
     def __post_init__(self) -> None:
-        problem, held = self.parts.problem, self.unit.result
+        problem, held = self.kernel.problem, self.unit.result
         self.group = "group" if held.groups > 1 else "0"  # the number of a run of neighbours
         # The row of a run in its fragment, and the run's first column in fragment j of a row.
         self.row = plus(times(held.row_step, self.group), held.row)
@@ -156,7 +156,7 @@ class ResultText:
 
     def result(self, element: int, addend: str = "") -> str:
         """Element `element` of results side by side; `addend` is its C if that was read already."""
-        wide, problem = self.parts.wide, self.parts.problem
+        wide, problem = self.kernel.wide, self.kernel.problem
         column = plus("column", element)
         bias = wide.entry("bias", times("row" if problem.bias == "row" else column, "bias_stride"))
         read = wide.entry("c", f"C_AT(row, {column})")
@@ -164,7 +164,7 @@ class ResultText:
             inside = "row < m" if problem.bias == "row" else f"{column} < n"
             bias = f"{inside} ? {bias} : 0"
             read = f"row < m && {column} < n ? {read} : 0"
-        return self.parts.result_of(self.sum(element), addend or read, bias)
+        return self.kernel.result_of(self.sum(element), addend or read, bias)
 
 
 #: C types of doubles by their bytes; other types are loaded as `WORDS`.
@@ -208,13 +208,13 @@ def generate_matrix(
     read = with_packed(problem, packed)
     slabs = matrix_slabs(read, packed, config, unit)
     stored = slabs[0].bits
-    parts = GemmParts(
+    kernel = GemmKernel(
         read, config, traits, stored if form.split else "", whole if form.terms > 1 else None
     )
     products = element_products(problem)
-    results = CollectedResults(problem, parts.wide, config, unit, slabs)
+    results = CollectedResults(problem, kernel.wide, config, unit, slabs)
     collected = results if results.is_used else None
-    joined = JoinedResults(problem, parts.wide, config, slabs) if config.SLICES > 1 else None
+    joined = JoinedResults(problem, kernel.wide, config, slabs) if config.SLICES > 1 else None
     subgroup_n = f"item / {unit.lanes * config.SUBGROUPS_M}"
     if config.SLICES > 1:
         subgroup_n = modulo(subgroup_n, config.SUBGROUPS_N)
@@ -231,8 +231,8 @@ def generate_matrix(
         type=unit.result_register,
         add="added" if unit.packed_sums else "",
     )
-    approximable = unit.spelling == "ptx" and parts.wide.real == "float"
-    return parts.source(
+    approximable = unit.spelling == "ptx" and kernel.wide.real == "float"
+    return kernel.source(
         "gemm_matrix",
         "mma/mma.cl.mako",
         items,
@@ -248,11 +248,11 @@ def generate_matrix(
         b_first=times(subgroup_n, "SUBGROUP_N"),
         sums_of_element=products.sum_at(products.sums),
         tile_sums=f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}",
-        results=ResultText(parts, unit, products, collected, joined),
+        results=ResultText(kernel, unit, products, collected, joined),
         past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
         stored=stored,
         vector=f"{stored}{slabs[0].width}",
-        whole=parts.whole,
+        whole=kernel.whole,
         products=products,
         slice_depth="SLICE_DEPTH" if config.SLICES > 1 else "KWG",
         first_depth="first_depth" if config.FILL else "0",

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.source import KernelSource, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
 from ...problem.bounds import VECTOR_WIDTHS, up_to
@@ -143,7 +143,7 @@ class SmallTiling:
 
 def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    parts = GemmParts(problem, config, traits)
+    kernel = GemmKernel(problem, config, traits)
     tiling = SmallTiling(problem, config)
     group = tiling.b.group
 
@@ -151,7 +151,7 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
         return layout.order == "row" and layout.alignment >= group
 
     width = group if problem.n % group == 0 and in_vectors(problem.out) else 1
-    source = parts.source(
+    source = kernel.source(
         "gemm_small",
         "small/small.cl.mako",
         tiling.work_items,
@@ -160,7 +160,7 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
         operands=(tiling.a, tiling.b) if problem.k else (),
         width=width,
         c_in_vectors=width > 1 and problem.c is not None and in_vectors(problem.c),
-        result_at=parts.result_at,
+        result_at=kernel.result_at,
     )
     return without_unrolling(source) if traits.type == "cpu" else source
 
@@ -243,12 +243,12 @@ def generate_small_cpu(
     problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    parts = GemmParts(problem, config, traits)
+    kernel = GemmKernel(problem, config, traits)
     # Where k is 0, pocl 3.1 stores vectors of halves only at multiples of 16 bytes, which is wrong.
     width = config.VW if problem.k else 1
     blocks = column_blocks(problem.n, width, config.NR)
     arithmetic = problem.precision.arithmetic
-    return parts.source(
+    return kernel.source(
         "gemm_small_cpu",
         "small/small_cpu.cl.mako",
         1,
@@ -257,6 +257,6 @@ def generate_small_cpu(
         widths=sorted({vector.width for block in blocks for vector in block}),
         copied=ElementType(arithmetic, arithmetic),  # elements of a copy of B
         vector_at=_vector_at,
-        finish_arguments=functools.partial(_finish_arguments, problem, parts.wide),
+        finish_arguments=functools.partial(_finish_arguments, problem, kernel.wide),
         zeroed=zeroed,
     )

@@ -69,8 +69,8 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return family.Tile(config.MWI, config.NWI)
 
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if stated := super().refusal(config, problem, traits):
-            return stated
+        if reason := super().refusal(config, problem, traits):
+            return reason
         tiling = SmallTiling(problem, config)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
@@ -157,8 +157,8 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuCon
         return super().runs(dtype, precision, traits) and not is_complex(dtype)
 
     def refusal(self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if stated := super().refusal(config, problem, traits):
-            return stated
+        if reason := super().refusal(config, problem, traits):
+            return reason
         return "it reads B in place, and b is packed" if problem.packed else ""
 
     def schedule(self, product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:

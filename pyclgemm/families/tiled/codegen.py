@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling
 from ...codegen.stream_k import StreamK, slab_count
@@ -61,8 +61,8 @@ def slab_copy_of(
     )
     usable = 1 if layout.order == "strided" else min(width, layout.alignment)
     if is_along_tile(name, layout):
-        given = items if usable == width else None
-        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, given)
+        unit_items = items if usable == width else None
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, unit_items)
     else:
         # A slab is k-major in local memory: operands with contiguous k are transposed by element.
         at_once = 1 if tiles.ASYNC else usable
@@ -234,10 +234,10 @@ def generate_xgemm(
         # The sizes of operands after packing.
         m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
         read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))
-    parts = GemmParts(problem, config, traits)
+    kernel = GemmKernel(problem, config, traits)
     first_depth = "first_depth" if tiles.FILL else "0"
     slabs = [
-        SlabReader(name, read, parts.element, tiles, config.RUN_K, first_depth)
+        SlabReader(name, read, kernel.element, tiles, config.RUN_K, first_depth)
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]
@@ -257,7 +257,7 @@ def generate_xgemm(
         sum="accumulators[i][j]",
         sliced=tiles.SLICES > 1,
     )
-    source = parts.source(
+    source = kernel.source(
         "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct",
         "tiled/xgemm.cl.mako",
         tiles.work_items,

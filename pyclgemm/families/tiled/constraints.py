@@ -212,5 +212,5 @@ _CONSTRAINTS = (
     common.within_local_memory("the staged slabs", lambda c, dtype, traits: local_bytes(c, dtype)),
 )
 
-INDIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _ALONG_K)
-DIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _PACKED_PADDING)
+INDIRECT_CONSTRAINTS = tuple(rule for rule in _CONSTRAINTS if rule is not _ALONG_K)
+DIRECT_CONSTRAINTS = tuple(rule for rule in _CONSTRAINTS if rule is not _PACKED_PADDING)

@@ -140,16 +140,16 @@ class _TiledFamily(family.Family[Tiled]):
         """Copies of slabs and reads of fragments; fragments from global memory without slabs."""
         tiles, stored = config.tiles, stored_bytes(problem.dtype)
         read = self._as_read(problem)
-        found: dict[str, int] = {}
+        loads: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             loaded = width
             if staged:
                 loaded = slab_copy_of(name, read.operand(name), tiles, config.RUN_K).width
-                found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
-            found[f"{name.upper()} from global memory"] = loaded * stored
-        return found
+                loads[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
+            loads[f"{name.upper()} from global memory"] = loaded * stored
+        return loads
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         """The tile of a work-item and the shape of the group; the copies are derived from them."""

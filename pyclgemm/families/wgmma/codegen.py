@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import WORDS, ElementType, stored_bytes
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import Argument, KernelSource, times
 from ...codegen.stream_k import StreamK
@@ -329,13 +329,13 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     terms = problem.precision.terms
     packed = boxed_forms(problem, unit)
     problem = with_packed(problem, packed)
-    parts = GemmParts(problem, config, traits, unit.stored, whole if terms > 1 else None)
-    results = WgmmaResults(problem, parts.wide, config)
+    kernel = GemmKernel(problem, config, traits, unit.stored, whole if terms > 1 else None)
+    results = WgmmaResults(problem, kernel.wide, config)
     operands = [
         WgmmaOperand(name, problem, config, unit, packed=name in packed) for name in OPERANDS
     ]
     if config.TMA:
-        parts.arguments += (Argument("maps", "output", "ulong"),)
+        kernel.arguments += (Argument("maps", "output", "ulong"),)
     held = "totals" if config.PROMOTE else "accumulators"
     consumers = units.WARPGROUP * config.CONSUMERS  # work-items that have sums
     split_k = StreamK(
@@ -349,7 +349,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {consumers};" : : : "memory");',
         end="",
     )
-    return parts.source(
+    return kernel.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
         config.work_items,
@@ -377,7 +377,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         held=held,
         warpgroup=units.WARPGROUP,
         registers=config.registers,
-        map_count=map_count(config, batched=parts.batched),
+        map_count=map_count(config, batched=kernel.batched),
         map_words=units.MAP_WORDS,
         mark=MARK,
     )

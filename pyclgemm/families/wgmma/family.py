@@ -233,10 +233,11 @@ def with_describable_rows(product: Product) -> Product:
 
     The stride of a single row is not used; it becomes one that a map accepts.
     """
-    given = {name: getattr(product, name) for name in ("a", "b", "out", "c")}
-    changed = {name: _describable(one, one.layout) for name, one in given.items() if one}
-    layouts: dict[str, Any] = {name: layout for name, (_, layout) in changed.items()}
-    matrices: dict[str, Any] = {name: matrix for name, (matrix, _) in changed.items()}
+    matrices: dict[str, Any] = {}
+    layouts: dict[str, Any] = {}
+    for name in ("a", "b", "out", "c"):
+        if matrix := getattr(product, name):
+            matrices[name], layouts[name] = _describable(matrix, matrix.layout)
     return replace(product, problem=replace(product.problem, **layouts), **matrices)
 
 
