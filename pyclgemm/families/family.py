@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from ..codegen.config import STAGED_BYTES, VECTOR_BYTES, Config, Constraint
 from ..codegen.element import ElementType, stored_bytes
 from ..codegen.launch import Schedule, gemm_launch
-from ..codegen.pack import PackedOperands
+from ..codegen.pack import PackedForm, pack_operands
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, divide, slab_count, tile_count
 from ..device.ceilings import Ceilings
@@ -234,11 +234,12 @@ class Family(ABC, Generic[C]):
         return Schedule((gemm_launch(product, source, (groups,), values or {}),), workspaces or {})
 
     def tile_schedule(
-        self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
-        slabs: int | None = None,
+        self, product: Product, config: C, traits: DeviceTraits,
+        forms: Mapping[OperandName, PackedForm], slabs: int | None = None,
     ) -> Schedule:  # fmt: skip
-        """The launches that pack, and one that computes tiles."""
+        """The launches that pack the operands in `forms`, and one that computes tiles."""
         problem, tile = product.problem, self.tile(config)
+        packed = pack_operands(product, forms, traits)
         groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
         values, workspaces = dict(packed.values), dict(packed.workspaces)
         if tile.fill:

@@ -8,7 +8,7 @@ from ...codegen import matrix_units as units
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import pack_operands, why_units_pack
+from ...codegen.pack import why_units_pack
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -95,8 +95,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
         unit = units.required_unit(problem.precision, traits)
-        packed = pack_operands(product, packed_forms(problem, config, unit), traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, packed_forms(problem, config, unit))
 
     def traffic(
         self, problem: GemmProblem, config: MatrixConfig, run: family.Run

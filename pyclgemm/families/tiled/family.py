@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
+from ...codegen.pack import PackedForm, padded, with_packed
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -250,8 +250,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             for name, tile in zip(OPERANDS, (config.MWG, config.NWG), strict=True)
             if self.packing_cause(name, problem, config)
         }
-        packed = pack_operands(product, forms, traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, forms)
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
@@ -293,8 +292,7 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     def schedule(
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
-        packed = pack_operands(product, {}, traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, {})
 
     def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         tiling = super().at(point, dtype, traits)

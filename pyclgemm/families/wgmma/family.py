@@ -8,7 +8,7 @@ from typing import Any
 from ...codegen import config as common
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
-from ...codegen.pack import pack_operands, padded, why_units_pack
+from ...codegen.pack import padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
@@ -157,9 +157,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = codegen.boxed_forms(problem, unit)
-        packed = pack_operands(product, forms, traits)
         slabs = codegen.slab_count(problem, unit)
-        schedule = self.tile_schedule(product, config, traits, packed, slabs)
+        schedule = self.tile_schedule(product, config, traits, forms, slabs)
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
