@@ -72,7 +72,7 @@ class CpuConfig(Config):
 
 
 def reads_b_in_place(problem: GemmProblem, config: CpuConfig) -> bool:
-    """Whether the kernel reads B where it lies instead of packed panels."""
+    """Whether the kernel reads B in place instead of packed panels."""
     return not (problem.packed or config.PACKB or problem.b.conjugate)
 
 
@@ -112,7 +112,7 @@ class _CpuOperand:
 
 @dataclass
 class _CpuKernel:
-    """What the templates of the CPU family ask about a kernel."""
+    """The properties of a kernel that the templates of the CPU family use."""
 
     problem: GemmProblem
     config: CpuConfig
@@ -122,7 +122,7 @@ class _CpuKernel:
     def __post_init__(self) -> None:
         problem, config, element = self.problem, self.config, self.element
         order = problem.b.order
-        # Whether B is read where it lies: by rows, or by columns for dot products along k.
+        # Whether B is read in place: by rows, or by columns for dot products along k.
         self.in_place = reads_b_in_place(problem, config) and order == "row"
         self.by_dots = reads_b_in_place(problem, config) and order == "column"
         # Whether panels of B are copied to the workspace, and whether all are, and converted.
@@ -176,10 +176,10 @@ class _CpuResult:
         self.partial = ElementType(wide.arithmetic, wide.arithmetic)  # elements of partial sums
         # Whether the last block of k does more than add its sums.
         self.ends_differently = wide.converts or bool(problem.bias or problem.activation)
-        # Whether elements are read that are stored as those of the result.
+        # Whether `load_result` is needed: for the result, C or the bias.
         by_column = problem.bias == "column"
         self.is_loaded = not wide.converts or problem.c is not None or by_column
-        # Whether neighbouring elements that are read so, or those of the result, may be apart.
+        # Whether neighbouring elements that it loads, or those of the result, may be apart.
         read = None if wide.converts else problem.out
         self.load_has_step = in_vectors and (_has_step(read) or _has_step(problem.c) or by_column)
         self.store_has_step = in_vectors and _has_step(problem.out)
@@ -297,7 +297,7 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
 
 
 def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Precision) -> Launch:
-    """The launch that lays a constant B out in panels."""
+    """The launch that packs a constant B into panels."""
     n, k, layout = matrix.columns, matrix.rows, matrix.layout
     problem = GemmProblem(
         0, n, k, dtype, precision, MatrixLayout("row"), layout, MatrixLayout("row")

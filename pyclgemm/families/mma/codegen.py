@@ -24,7 +24,7 @@ from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 class ElementProducts:
     """The numbers of which elements consist, and which of them are multiplied.
 
-    They are real and imaginary kernel, or split terms. A fragment holds one number of each element.
+    They are real and imaginary parts, or split terms. A fragment holds one number of each element.
     """
 
     a_numbers: int  # of an element of A

@@ -113,7 +113,7 @@ _TERM_BYTES = 2
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
 
-#: Bytes along k that ldmatrix loads at once: for elements of 1 byte more than `_FRAGMENT` elements.
+#: Bytes along k that ldmatrix loads at once. For elements of 1 byte they exceed `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
 #: Most elements of a sub-group's tile: 256 sums for each lane of 32.
@@ -184,7 +184,7 @@ def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | N
     return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
 
 
-#: In the order in which broken ones are reported.
+#: The constraints, in the order in which violations are reported.
 CONSTRAINTS = (
     common.FENCED_FILL,
     common.at_most(

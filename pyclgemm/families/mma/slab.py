@@ -112,7 +112,7 @@ class MatrixSlab:
 
 
 def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
-    """The form in which operands are packed that cannot be copied where they lie.
+    """The form in which operands are packed if they cannot be copied in place.
 
     Rows run along k where units read so. Otherwise either order can be loaded, and rows along the
     tile stay long where k is small.
@@ -125,7 +125,7 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
 
 
 def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
-    """The type into which packing splits elements; None where they are copied as they lie."""
+    """The type into which packing splits elements; None where they are copied unsplit."""
     if precision.operand != "float32" or _rounds_loaded(precision, unit):
         return None
     return PART_TYPES[unit.operand]

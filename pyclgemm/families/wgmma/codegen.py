@@ -34,7 +34,7 @@ _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 class WgmmaConfig(Config):
     """NVIDIA's warpgroup units (sm_90): one warpgroup copies slabs, others multiply them.
 
-    Persistent work-groups walk over the tiles. A slab is 128 bytes deep (V. Thakkar et al.,
+    Persistent work-groups compute tiles in turn. A slab is 128 bytes deep (V. Thakkar et al.,
     CUTLASS 3, "Efficient GEMM in CUDA: warp specialization").
 
     Attributes
@@ -46,7 +46,7 @@ class WgmmaConfig(Config):
     STAGES : int
         Slabs of each operand in local memory.
     GROUP_M : int
-        Tile rows that are walked together, column by column, for the cache.
+        Tile rows that are processed together, column by column, to share the cache.
     PROMOTE : int
         Slabs after which sums are taken out of the unit, which truncates, and are added to totals
         with rounding; 0 leaves them in the unit to the end (H. Ootomo, R. Yokota, "Recovering
