@@ -136,7 +136,12 @@ static inline void copy_${slab.name}(
 
 ## The pointer from which the next slab is read; the first slab is at `first_depth`.
 <%def name="begin(slab)" filter="trim">
-    const __global ${slab.element.stored} *${slab.name}_from = ${slab.start};
+<%
+    along, depth = slab.by_index(f"{slab.name}_unit", f"{slab.name}_other")
+    entry = [f"{slab.name}_tile + {along}", plus(first_depth, depth)]
+    offset = f"{slab.upper}_AT({', '.join(entry if slab.name == 'a' else entry[::-1])})"
+%>\
+    const __global ${slab.element.stored} *${slab.name}_from = ${slab.name} + ${offset};
 </%def>
 
 <%def name="fetch(slabs)" filter="trim">

@@ -113,7 +113,7 @@ _TERM_BYTES = 2
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
 
-#: Bytes along k that ldmatrix loads at once. For elements of 1 byte they exceed `_FRAGMENT` elements.
+#: Bytes along k that ldmatrix loads at once: of 1-byte elements more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
 #: Most elements of a sub-group's tile: 256 sums for each lane of 32.

@@ -81,7 +81,6 @@ class SlabReader:
     element: ElementType
     tiles: XgemmConfig
     run: int = 1  # elements that neighbouring work-items read side by side along k
-    first_depth: str = "first_depth"  # of the first slab, in C
 
     def __post_init__(self) -> None:
         name, problem, tiles = self.name, self.problem, self.tiles
@@ -106,12 +105,8 @@ class SlabReader:
         column = "1" if self.layout.order == "row" else f"{name}_column_stride"
         self._across, self._along = (row, column) if name == "a" else (column, row)
         self.advance = times("KWG", self._along)  # from a slab to the next
-        # Where a work-item's first vector of the slab at `first_depth` lies in the matrix.
-        along, depth = self._by_index(f"{name}_unit", f"{name}_other")
-        entry = f"{name}_tile + {along}", plus(self.first_depth, depth)
-        self.start = f"{name} + {self.upper}_AT({', '.join(entry if name == 'a' else entry[::-1])})"
-        # The distance of vector i from that one along both indices, and the variables for its
-        # position in the slab.
+        # The distance of vector i from the first vector along both indices, and the variables for
+        # its position in the slab.
         self.i = "i" if self.vectors > 1 else "0"
         in_row = modulo(self.i, copy.unit_vectors) if copy.other_rows > 1 else self.i
         row_of_i = divided(self.i, copy.unit_vectors) if copy.other_rows > 1 else "0"
@@ -121,7 +116,7 @@ class SlabReader:
         self.other = "other" if other != "0" else f"{name}_other"
         values = {self.unit: plus(unit, f"{name}_unit"), self.other: plus(other, f"{name}_other")}
         self.indices = [(index, value) for index, value in values.items() if index != value]
-        along, depth = self._by_index(unit, other)
+        along, depth = self.by_index(unit, other)
         self._distance = plus(times(along, self._across), times(depth, self._along))
         # Parameters of the function that reads vectors: their position, and the matrix's ends.
         strides = (self._across, self._along)
@@ -138,13 +133,13 @@ class SlabReader:
         """Where the slab of a stage starts in local memory; that of stage 0 if `stage` is empty."""
         return plus(f"{self.name}_local", times(stage or 0, f"(KWG * {self.upper}_PITCH)"))
 
-    def _by_index(self, unit: str, other: str) -> tuple[str, str]:
+    def by_index(self, unit: str, other: str) -> tuple[str, str]:
         """The same two values in another order: along the tile, along k."""
         return (unit, other) if self.along_tile else (other, unit)
 
     def local_index(self, lane: int = 0) -> str:
         """The index of element `lane` of vector i in local memory, within its stage."""
-        position, depth = self._by_index(plus(self.unit, lane), self.other)
+        position, depth = self.by_index(plus(self.unit, lane), self.other)
         return f"{self.upper}_INDEX({depth}, {position})"
 
     def pointer(self, lane: int = 0) -> str:
@@ -159,7 +154,7 @@ class SlabReader:
 
     def is_inside(self, lane: int) -> str:
         """Condition under which an element of vector i belongs to the matrix."""
-        tile, depth = self._by_index(plus(self.unit, lane), self.other)
+        tile, depth = self.by_index(plus(self.unit, lane), self.other)
         return f"({self.name}_tile + {tile} < {self.tile_index} && depth + {depth} < k)"
 
 
@@ -235,9 +230,8 @@ def generate_xgemm(
         m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
         read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))
     kernel = GemmKernel(problem, config, traits)
-    first_depth = "first_depth" if tiles.FILL else "0"
     slabs = [
-        SlabReader(name, read, kernel.element, tiles, config.RUN_K, first_depth)
+        SlabReader(name, read, kernel.element, tiles, config.RUN_K)
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]
@@ -268,7 +262,7 @@ def generate_xgemm(
         tile_item=tile_item,
         slab_row=lambda row: f"slice_row + {row}" if tiles.SLICES > 1 else row,
         slice_depth="SLICE_DEPTH" if tiles.SLICES > 1 else "KWG",
-        first_depth=first_depth,
+        first_depth="first_depth" if tiles.FILL else "0",
         last_depth="last_depth" if tiles.FILL else "k",
         width=width,
         c_in_vectors=width > 1 and problem.c is not None and in_vectors(problem.c),
