@@ -19,7 +19,7 @@ static inline uint nearest_tf32(const float x)
 static inline void load_fragment(${unit.register} *to, const __local stored *from)
 {
     const __local ${fragments.vector} *vectors = (const __local ${fragments.vector} *)from;
-<% of_vector = unit.held.run * fragments.steps // unit.word // fragments.vectors %>\
+<% of_vector = unit.operand_lanes.run * fragments.steps // unit.word // fragments.vectors %>\
     % for one in range(fragments.vectors):
     % if of_vector == 1:
     to[${one}] = vectors[${one}];
@@ -144,9 +144,9 @@ ${load_vectors(slab, buffer, p)}
 
 <%def name="load_vectors(slab, buffer, p)" filter="trim">
 <%
-    depths = unit.held.run * fragments.steps  # of a lane
-    position = plus(times(slab.extent, "i"), unit.held.position)
-    depth = plus(p, times(unit.held.run_index or 0, depths))
+    depths = unit.operand_lanes.run * fragments.steps  # of a lane
+    position = plus(times(slab.extent, "i"), unit.operand_lanes.position)
+    depth = plus(p, times(unit.operand_lanes.run_index or 0, depths))
 %>\
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
@@ -159,7 +159,7 @@ ${load_vectors(slab, buffer, p)}
 
 <%def name="load_elements(slab, buffer, p)" filter="trim">
 <%
-    held, groups = unit.held, slab.extent // unit.held.positions
+    lanes, groups = unit.operand_lanes, slab.extent // unit.operand_lanes.positions
     numbers = [(depth, group) for depth in range(unit.depth_groups) for group in range(groups)]
 %>\
     #pragma unroll
@@ -167,8 +167,8 @@ ${load_vectors(slab, buffer, p)}
         % for depth_group, group in numbers:
 <%
     register = plus(times(len(numbers), "i"), groups * depth_group + group)
-    position = plus(times(slab.extent, "i"), held.position, held.positions * group)
-    element = slab.entry(0, position, plus(p, held.run_index, held.depths * depth_group))
+    position = plus(times(slab.extent, "i"), lanes.position, lanes.positions * group)
+    element = slab.entry(0, position, plus(p, lanes.run_index, lanes.depths * depth_group))
 %>\
         % if products.complex:
         {

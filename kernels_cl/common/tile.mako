@@ -79,8 +79,8 @@
 <%def name="first_entry(tile='tile')" filter="trim">
 % if tiles.GROUP_M > 1:
     // Tiles are numbered in bands of ${tiles.GROUP_M} tile rows, column by column, so that work-groups that run
-    // at the same time read the same rows of A and columns of B from the cache. A band has at most as
-    // many rows as there are, so that products of these numbers stay in range.
+    // at the same time read the same rows of A and columns of B from the cache. A band has at most
+    // tiles_m rows, so that products of these numbers stay in range.
     const extent most_rows = min(tiles_m, (extent)${tiles.GROUP_M});
     const extent band = ${tile} / (most_rows * tiles_n);
     const extent band_rows = min(tiles_m - band * most_rows, most_rows);

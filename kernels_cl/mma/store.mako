@@ -19,9 +19,9 @@
 
 ## For each row of fragment row i in which a lane has results.
 <%def name="each_group(statements)" filter="trim">
-% if unit.result.groups > 1:
+% if unit.result_lanes.groups > 1:
         #pragma unroll
-        for (int group = 0; group < ${unit.result.groups}; ++group) {
+        for (int group = 0; group < ${unit.result_lanes.groups}; ++group) {
             ${statements()}
         }
 % else:
@@ -65,10 +65,10 @@
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
 <%
-    at_once = min(unit.result.width, joined.vector)
+    at_once = min(unit.result_lanes.width, joined.vector)
     vector = f"{wide.real}{at_once}"
 %>\
-                % for first in range(0, unit.result.width, at_once):
+                % for first in range(0, unit.result_lanes.width, at_once):
                 % if at_once > 1:
                 *(__local ${vector} *)(to_row + ${plus(results.column, first)}) =
                     (${vector})(${", ".join(results.lane_sum(first + one) for one in range(at_once))});
@@ -165,7 +165,7 @@ ${there} = ${here};
 ## Collects a lane's results in one row of all fragments side by side.
 <%def name="collect_group()" filter="trim">
 <%
-    width, reads_c = unit.result.width, problem.c and not collected.c_in_vectors
+    width, reads_c = unit.result_lanes.width, problem.c and not collected.c_in_vectors
     addends = [f"addends{wide.lane(part, width)}" if collected.c_in_vectors else "" for part in range(width)]
 %>\
             const int fragment_row = ${results.row};

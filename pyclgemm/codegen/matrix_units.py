@@ -70,12 +70,12 @@ class MatrixUnit:
     n: int
     k: int
     lanes: int  # work-items of a sub-group
-    held: OperandLanes  # the elements of A and B in each lane
-    result: ResultLanes  # the elements of the result in each lane
+    operand_lanes: OperandLanes  # the elements of A and B in each lane
+    result_lanes: ResultLanes  # the elements of the result in each lane
     vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
     sums: Summed = "float32"  # the type in which it sums
     #: Whether a builtin with like fragments of A and B gets them exchanged and so computes the
-    #: transposed product, to which `result` refers
+    #: transposed product, to which `result_lanes` refers
     exchanged: bool = False
 
     def __post_init__(self) -> None:
@@ -88,14 +88,14 @@ class MatrixUnit:
         # C type of a lane's registers with elements of A and B; elements of such a register.
         self.register: Literal["uint", "double"] = "double" if is_double else "uint"
         self.word = max(1, 4 // self.operand_bytes)
-        self.depth_groups = self.k // self.held.depths  # groups of a fragment along k
+        self.depth_groups = self.k // self.operand_lanes.depths  # groups of a fragment along k
         # Registers of a lane for a fragment of A, and of B.
-        registers = self.depth_groups * self.held.run // self.word
-        self.a_registers = self.m // self.held.positions * registers
-        self.b_registers = self.n // self.held.positions * registers
+        registers = self.depth_groups * self.operand_lanes.run // self.word
+        self.a_registers = self.m // self.operand_lanes.positions * registers
+        self.b_registers = self.n // self.operand_lanes.positions * registers
         # Elements of the result in a lane; whether a register holds the bits of two neighbours; the
         # registers, and their C type.
-        self.result_elements = self.result.width * self.result.groups
+        self.result_elements = self.result_lanes.width * self.result_lanes.groups
         self.packed_sums = self.sums == "float16"
         self.result_registers = self.result_elements // (2 if self.packed_sums else 1)
         self.result_register = "uint" if self.packed_sums else C_NAME[self.sums]
@@ -139,13 +139,13 @@ _WMMA: dict[Multiplied, tuple[str, Summed]] = {
 
 
 def _wmma(
-    suffix: str, vectors: tuple[str, str, str], held: OperandLanes, result: ResultLanes,
-    exchanged: bool,
+    suffix: str, vectors: tuple[str, str, str], operand_lanes: OperandLanes,
+    result_lanes: ResultLanes, exchanged: bool,
 ) -> tuple[MatrixUnit, ...]:  # fmt: skip
     return tuple(
         MatrixUnit(
             "builtin", "__builtin_amdgcn_wmma_" + call.format(suffix), operand, 16, 16, 16, 32,
-            held, result, vector, sums, exchanged,
+            operand_lanes, result_lanes, vector, sums, exchanged,
         )
         for (operand, (call, sums)), vector in zip(_WMMA.items(), vectors, strict=True)
     )  # fmt: skip

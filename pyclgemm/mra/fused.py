@@ -246,12 +246,10 @@ def fused_unit_config(extent: int, count: int, traits: DeviceTraits) -> FusedUni
 def _split(
     base: _Fused, most_parts: int, extent: int, element_bytes: int, traits: DeviceTraits
 ) -> _Fused | None:
-    """The configuration with the fewest parts that fit local memory; None if none fits.
-
-    On a GPU two work-groups that run side by side hide each other's waits. Two parts that each fit
-    half of the memory are therefore preferred to a whole tensor that fits alone. Three parts are
-    not, as each part reads the whole tensor.
-    """
+    """The configuration with the fewest parts that fit local memory; None if none fits."""
+    # On a GPU two work-groups that run side by side hide each other's waits. Two parts that each
+    # fit half of the memory are therefore preferred to a whole tensor that fits alone. Three parts
+    # are not, as each part reads the whole tensor.
     groups = 1 if traits.type == "cpu" else 2
     fitting = []
     for parts in range(1, (most_parts if base.TENSORS == 1 else 1) + 1):

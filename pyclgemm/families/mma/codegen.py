@@ -92,7 +92,7 @@ class CollectedResults:
         needed = config.SUBGROUPS_M * self.unit.m * columns * size
         fits = config.SLICES == 1 and needed <= config.STAGES * larger.bytes
         by_rows = self.unit.spelling == "ptx" and problem.out.order == "row"
-        is_short = min(self.unit.result.width, self.width) * size < VECTOR_BYTES
+        is_short = min(self.unit.result_lanes.width, self.width) * size < VECTOR_BYTES
         self.is_used = fits and by_rows and is_short
 
 
@@ -130,14 +130,14 @@ class ResultText:
     joined: JoinedResults | None
 
     def __post_init__(self) -> None:
-        problem, held = self.kernel.problem, self.unit.result
-        self.group = "group" if held.groups > 1 else "0"  # the number of a run of neighbours
+        problem, lanes = self.kernel.problem, self.unit.result_lanes
+        self.group = "group" if lanes.groups > 1 else "0"  # the number of a run of neighbours
         # The row of a run in its fragment, and the run's first column in fragment j of a row.
-        self.row = plus(times(held.row_step, self.group), held.row)
-        self.column = plus(times(self.unit.n, "j"), held.column)
+        self.row = plus(times(lanes.row_step, self.group), lanes.row)
+        self.column = plus(times(self.unit.n, "j"), lanes.column)
         # Results side by side (those that a work-item has joined, or a lane's run), and how many of
         # them are stored at once.
-        self.run = self.joined.width if self.joined else held.width
+        self.run = self.joined.width if self.joined else lanes.width
         by_row = problem.out.order == "row"
         self.stored = min(self.run, problem.out.alignment) if by_row else 1
 
@@ -145,7 +145,7 @@ class ResultText:
         """Element `element` of a lane's run."""
         if self.unit.packed_sums:
             return f"unpacked(accumulators[i][j][{self.group}]).s{element}"
-        index = plus(times(self.unit.result.width, self.group), element)
+        index = plus(times(self.unit.result_lanes.width, self.group), element)
         if self.products.complex:
             return f"(element)(accumulators[i][j][0][{index}], accumulators[i][j][1][{index}])"
         return f"accumulators[i][j][{index}]"
@@ -187,7 +187,7 @@ def fragment_load(unit: MatrixUnit, config: MatrixConfig) -> FragmentLoad:
     """Choose how fragments are loaded."""
     if unit.spelling == "ptx":
         return FragmentLoad("ldmatrix")
-    run_bytes = unit.held.run * unit.operand_bytes
+    run_bytes = unit.operand_lanes.run * unit.operand_bytes
     steps = math.gcd(max(1, VECTOR_BYTES // run_bytes), config.slice_depth // unit.k)
     loaded = min(VECTOR_BYTES, steps * run_bytes)
     vector = (_DOUBLES if unit.register == "double" else WORDS)[loaded]

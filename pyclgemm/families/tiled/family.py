@@ -323,12 +323,9 @@ def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
 def _slab_access(
     name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int, size: int
 ) -> tuple[SlabCopy, int]:
-    """How a slab is copied, and the accesses of local memory that a sub-group takes to transpose.
-
-    These are 0 for operands that lie along the tile, which are written in the order of reading.
-    """
+    """How a slab is copied, and the local-memory accesses of a sub-group that transposes it."""
     copy = slab_copy_of(name, layout, tiles, run)
-    if is_along_tile(name, layout):
+    if is_along_tile(name, layout):  # it is written in the order of reading
         return copy, 0
     extent, padding, width = (
         (tiles.MWG, tiles.PADA, tiles.VWM) if name == "a" else (tiles.NWG, tiles.PADB, tiles.VWN)
