@@ -10,7 +10,8 @@
 <% entry = [f"{one.name}_tile + {one.position}", f"depth + {slab_row(row)}"] %>\
 ${element.load(f"{one.name} + {one.upper}_AT({', '.join(entry if one.name == 'a' else entry[::-1])})", one.width)}
 % elif tiles.SWIZZLE > 1:
-*(const __local ${element.vector(one.width)} *)(${one.slab} + ${one.upper}_INDEX(${slab_row(row)}, ${one.first} + i * ${one.step}))
+<% index = f"{one.upper}_INDEX({slab_row(row)}, {one.first} + i * {one.step})" %>\
+*(const __local ${element.vector(one.width)} *)(${one.slab} + ${index})
 % else:
 *(const __local ${element.vector(one.width)} *)(${one.name}_row + ${row} * ${one.pitch} + i * ${one.step})
 % endif

@@ -151,8 +151,9 @@ ${load_vectors(slab, buffer, p)}
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
         % for term in range(slab.terms):
+<% to = products.array(slab.name, buffer, term) %>\
         load_fragment(
-            ${products.array(slab.name, buffer, term)} + ${depths // unit.word} * i, ${slab.entry(term, position, depth)});
+            ${to} + ${depths // unit.word} * i, ${slab.entry(term, position, depth)});
         % endfor
     }
 </%def>
@@ -200,7 +201,8 @@ ${load_vectors(slab, buffer, p)}
         for (int j = 0; j < B_FRAGMENTS; ++j) {
             % for step in range(fragments.steps):
             % for a, b, sum in products.terms:
-            multiply_accumulate(${address}accumulators[i][j]${products.sum_at(sum)}, ${registers("a", a, step)}, ${registers("b", b, step)});
+<% factors = ", ".join([registers("a", a, step), registers("b", b, step)]) %>\
+            multiply_accumulate(${address}accumulators[i][j]${products.sum_at(sum)}, ${factors});
             % endfor
             % endfor
         }

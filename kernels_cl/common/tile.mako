@@ -71,7 +71,8 @@
     __local element slice_sums[MWG * NWG] __attribute__((aligned(64)));
 % endif
 % for slab in slabs:
-    __local element ${slab.name}_local[${times(tiles.STAGES, "KWG", f"{slab.upper}_PITCH")}] __attribute__((aligned(64)));
+<% elements = times(tiles.STAGES, "KWG", f"{slab.upper}_PITCH") %>\
+    __local element ${slab.name}_local[${elements}] __attribute__((aligned(64)));
 % endfor
 </%def>
 
@@ -237,7 +238,8 @@
     def result(j, column, addend=""):
         """The result in column j of the work-item's tile, at `column` of the matrix."""
         addend = addend or wide.entry("c", f"C_AT(row, {column})")
-        return result_of(f"accumulators[i][{j}]", addend, f"biases[{j if problem.bias == 'column' else 'i'}]")
+        bias = f"biases[{j}]" if problem.bias == "column" else "biases[i]"
+        return result_of(f"accumulators[i][{j}]", addend, bias)
 
     def result_of_vector(lane):
         addend = f"addends{wide.lane(lane, width)}" if c_in_vectors else ""

@@ -35,10 +35,11 @@ static inline element product_of(const element x, const element y)
 <%def name="multiply()" filter="trim">
 <%
     columns = kernel.dot_columns
+    twice = " twice" if problem.complex else ""
     lanes = cpu.VW * element.parts
     pointer = "dots" if element.parts == 1 else f"({element.real} *)dots"
 %>
-// ${cpu.MR} x ${columns} dot products at once${" twice" if problem.complex else ""}, each a vector whose lanes add every VW-th product.
+// ${cpu.MR} x ${columns} dot products at once${twice}, each a vector whose lanes add every VW-th product.
 element dots[MR * NR];
 const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
 % if columns < cpu.NR:

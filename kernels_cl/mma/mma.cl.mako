@@ -36,12 +36,14 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
 % for one in slabs:
 % if fragments.way == "ldmatrix" and not one.by_elements:
-#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${"rows" if one.name == "a" else "columns"}, and 32 bytes deep
+<% positions = "rows" if one.name == "a" else "columns" %>\
+#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${positions} and 32 bytes along k
 % endif
 % endfor
 % if collected:
 #define COLLECTED_PITCH ${collected_pitch}  // results from one row to the next in local memory
-#define ROW_VECTORS ${"SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})"}  // vectors of ${collected.width} in a row of a sub-group's results
+<% row_vectors = "SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})" %>\
+#define ROW_VECTORS ${row_vectors}  // vectors of ${collected.width} in a row of a sub-group's results
 % endif
 % if joined:
 #define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
@@ -105,8 +107,11 @@ ${half.added()}
 
 ## The registers of fragments; with FRAGMENTS = 2 two sets that alternate.
 <%def name="declare_fragments()" filter="trim">
-<% buffers = "[2]" if tiles.FRAGMENTS == 2 else "" %>\
-% for name, numbers, registers in (("a", products.a_numbers, unit.a_registers), ("b", products.b_numbers, unit.b_registers)):
+<%
+    buffers = "[2]" if tiles.FRAGMENTS == 2 else ""
+    of_a, of_b = (products.a_numbers, unit.a_registers), (products.b_numbers, unit.b_registers)
+%>\
+% for name, (numbers, registers) in (("a", of_a), ("b", of_b)):
 <% count = times(f"{name.upper()}_FRAGMENTS", registers * fragments.steps) %>\
     ${unit.register} ${products.array(name, buffers, numbers)}[${count}];
 % endfor
@@ -209,7 +214,8 @@ ${half.added()}
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
 % for one in slabs:
-    __local stored ${one.name}_local[${times("STAGES" if tiles.STAGES > 1 else 1, f"{one.name.upper()}_SLAB")}] __attribute__((aligned(16)));
+<% elements = times("STAGES" if tiles.STAGES > 1 else 1, f"{one.name.upper()}_SLAB") %>\
+    __local stored ${one.name}_local[${elements}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:
     ${stream_k.locals()}

@@ -205,7 +205,8 @@ static inline void copy_slab${slab.suffix}(
 ## Reads the slabs at `depth`.
 <%def name="fetch(depth)" filter="trim">
 <%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
-    fetch_slab${slab.suffix}(${slab.name}_fetched${own}, ${slab.name}${in_matrix}, ${slab.stride}, item, ${slab.region(depth, last_depth)});
+<% arguments = f"{slab.name}_fetched{own}, {slab.name}{in_matrix}, {slab.stride}, item" %>\
+    fetch_slab${slab.suffix}(${arguments}, ${slab.region(depth, last_depth)});
 </%def>
     % for slab in slabs:
     ${each_term(slab, statement)}

@@ -48,7 +48,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         % for block in blocks:
         % for tile in tiles:
 
-        // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${block[-1].column + block[-1].width - 1}.
+<% last_column = block[-1].column + block[-1].width - 1 %>\
+        // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${last_column}.
         % if tile.tiles > 1:
         for (int row = ${tile.first}; row < ${tile.end}; row += ${tile.height}) {
         % else:
@@ -57,8 +58,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
             ${multiply(block, tile)}
             % for r, row in enumerate(tile.rows):
             % for vector in block:
-<% arguments_of_entry = ", ".join(argument for _, argument in finish_arguments(row, str(vector.column))) %>\
-            finish${vector.width}(sum${r}_${vector.number}, ${arguments_of_entry});
+<% pairs = finish_arguments(row, str(vector.column)) %>\
+            finish${vector.width}(sum${r}_${vector.number}, ${", ".join(argument for _, argument in pairs)});
             % endfor
             % endfor
         }

@@ -55,7 +55,8 @@ static inline void fetch_${slab.name}(
         <%call expr="each_vector(slab)">
         ${indices(slab)}
         % for lane in range(slab.copy.width):
-        fetched[${slab.i}]${slab.element.lane(lane, slab.copy.width)} = ${slab.is_inside(lane)} ? ${slab.read(lane, 1)} : (element)(0);
+<% component = slab.element.lane(lane, slab.copy.width) %>\
+        fetched[${slab.i}]${component} = ${slab.is_inside(lane)} ? ${slab.read(lane, 1)} : (element)(0);
         % endfor
         </%call>
     }
@@ -125,7 +126,8 @@ static inline void copy_${slab.name}(
 
 ## A work-item's vectors of a slab.
 <%def name="declare(slab)" filter="trim">
-    // A work-item copies vectors of ${slab.copy.width} along ${slab.tile_index if slab.along_tile else "k"} of a slab of ${slab.upper};
+<% index = slab.tile_index if slab.along_tile else "k" %>\
+    // A work-item copies vectors of ${slab.copy.width} along ${index} of a slab of ${slab.upper};
     // ${slab.copy.unit_items} neighbouring work-items copy a row together.
     const int ${slab.name}_unit = ${times(modulo("item", slab.copy.unit_items), slab.copy.width)};
     const int ${slab.name}_other = ${divided("item", slab.copy.unit_items)};
