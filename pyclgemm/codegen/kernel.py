@@ -94,6 +94,15 @@ class GemmKernel:
         read = self.wide.entry("c", f"C_AT({row}, {column})")
         return self.result_of(total, addend or read, bias)
 
+    def results_at_once(self, columns: int) -> tuple[int, bool]:
+        """Results of `columns` neighbours that are stored at once; whether C is loaded likewise."""
+
+        def in_vectors(layout: MatrixLayout) -> bool:
+            return layout.order == "row" and layout.alignment >= columns
+
+        width = columns if in_vectors(self.problem.out) else 1
+        return width, width > 1 and self.problem.c is not None and in_vectors(self.problem.c)
+
     def source(
         self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         split_k: StreamK | None = None, **context: Any,

@@ -16,7 +16,7 @@ from ...codegen.kernel import GemmKernel
 from ...codegen.source import KernelSource, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
 from ...problem.bounds import VECTOR_WIDTHS, up_to
-from ...problem.problem import GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import GemmProblem, OperandName
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,7 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
     kernel = GemmKernel(problem, config, traits)
     tiling = SmallTiling(problem, config)
     group = tiling.b.group
-
-    def in_vectors(layout: MatrixLayout) -> bool:
-        return layout.order == "row" and layout.alignment >= group
-
-    width = group if problem.n % group == 0 and in_vectors(problem.out) else 1
+    width, c_in_vectors = kernel.results_at_once(group if problem.n % group == 0 else 1)
     source = kernel.source(
         "gemm_small",
         "small/small.cl.mako",
@@ -159,7 +155,7 @@ def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTrai
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
         width=width,
-        c_in_vectors=width > 1 and problem.c is not None and in_vectors(problem.c),
+        c_in_vectors=c_in_vectors,
         result_at=kernel.result_at,
     )
     return without_unrolling(source) if traits.type == "cpu" else source

@@ -235,11 +235,7 @@ def generate_xgemm(
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]
-
-    def in_vectors(layout: MatrixLayout) -> bool:
-        return layout.order == "row" and layout.alignment >= tiles.VWN
-
-    width = tiles.VWN if in_vectors(problem.out) else 1
+    width, c_in_vectors = kernel.results_at_once(tiles.VWN)
     tile_item = "tile_item" if tiles.SLICES > 1 else "item"
     capped = tiles.REGISTERS and traits.vendor == "nvidia"
     split_k = StreamK(
@@ -265,7 +261,7 @@ def generate_xgemm(
         first_depth="first_depth" if tiles.FILL else "0",
         last_depth="last_depth" if tiles.FILL else "k",
         width=width,
-        c_in_vectors=width > 1 and problem.c is not None and in_vectors(problem.c),
+        c_in_vectors=c_in_vectors,
         row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
         column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
         attributes=_attributes(tiles, traits),
