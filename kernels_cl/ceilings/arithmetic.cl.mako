@@ -1,6 +1,5 @@
-## Multiply-adds in registers alone: what the device's arithmetic can do at most. Several chains
-## side by side hide the latency of one, as S. Williams et al. measure the roof of their
-## "Roofline" (Communications of the ACM 52(4), 2009).
+## Multiply-adds in registers: the peak of the device's arithmetic. Several independent chains hide the latency
+## of one, as in S. Williams et al., "Roofline" (Communications of the ACM 52(4), 2009).
 % if real in ("half", "double"):
 #pragma OPENCL EXTENSION cl_khr_${"fp16" if real == "half" else "fp64"} : enable
 

@@ -1,7 +1,7 @@
-## Reads of global memory, round a buffer: `pyclgemm.analysis.ceilings.Walk` says of what.
+## Reads global memory, cyclically through a buffer, as `pyclgemm.analysis.ceilings.Walk` describes.
 ##
-## `past_first_level` reads by NVIDIA's cache operator .cg, "cache at global level", and not in the
-## first-level cache (PTX ISA, "Cache Operators").
+## `past_first_level` uses NVIDIA's cache operator .cg, "cache at global level", which bypasses the first-level
+## cache (PTX ISA, "Cache Operators").
 <%def name="read(name, position)" filter="trim">
 % if past_first_level:
 float ${", ".join(name + lane[1:] for lane in lanes)};

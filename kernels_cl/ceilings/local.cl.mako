@@ -1,4 +1,4 @@
-## Reads of local memory: vectors side by side, so that banks never conflict.
+## Reads local memory by neighbouring vectors, without bank conflicts.
 typedef float4 vector;
 
 __kernel __attribute__((reqd_work_group_size(${items}, 1, 1)))

@@ -1,8 +1,8 @@
-## Multiply-accumulates of a matrix unit on fragments in registers: what the unit can do at most.
-## Several sums side by side hide the latency of one, as in ceilings/arithmetic.cl.mako.
+## Multiply-accumulates of a matrix unit with fragments in registers: the peak of the unit. Several independent
+## sums hide the latency of one, as in ceilings/arithmetic.cl.mako.
 ##
-## Context: that of common/matrix_fragment.mako, and real (the C type that sums), pattern (of the bits of a
-## register: those that vary, and those that are set), items, chains, steps.
+## Context: that of common/matrix_fragment.mako, and real (the C type of sums), pattern (the bits of a register
+## that vary, and those that are set), items, chains, steps.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <% address = "&" if unit.spelling == "builtin" else "" %>
 % if real == "double":
@@ -11,12 +11,12 @@
 % endif
 typedef ${real} element;
 % if unit.spelling == "builtin":
-typedef ${real}${unit.result_elements} sums;  // a lane's share of a fragment of the result
+typedef ${real}${unit.result_elements} sums;  // a lane's elements of a fragment of the result
 % endif
 
 ${fragment.functions()}
 
-// Bits that no two registers share: a unit takes less power, and may run faster, on like numbers.
+// Different bits for each register: with like numbers a unit needs less power, and may run faster.
 static inline ${unit.register} number(const uint index)
 {
     const uint bits = (index + 1) * 2654435761u;
@@ -39,7 +39,7 @@ void ceiling_matrix(const int rounds, __global float *out)
     for (int i = 0; i < ${unit.b_registers}; ++i) {
         b[i] = number(item * ${unit.a_registers + unit.b_registers} + ${unit.a_registers} + i);
     }
-    // All different: equal ones would be computed once.
+    // All are different, as equal ones would be computed only once.
     % for chain in range(chains):
     % if unit.spelling == "builtin":
     sums chain${chain} = (sums)((${real})${chain});

@@ -1,10 +1,10 @@
-## Multiply-accumulates of NVIDIA's warpgroup units (sm_90) on slabs that lie in local memory: what
-## they can do at most. Each warpgroup multiplies 64 rows of its own by the same columns.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/probe.py).
+## Multiply-accumulates of NVIDIA's warpgroup units (sm_90) with slabs in local memory: the peak of the units.
+## Each warpgroup multiplies its own 64 rows by the same columns. Instructions after ${mark} are comments for
+## the compiler (pyclgemm/device/probe.py).
 ##
-## Context: real (the C type that sums), instruction, modifiers, constraint (of a register of the
-## sums), columns, warpgroups, steps, pattern (of the bits of 4 bytes: those that vary, and those
-## that are set), descriptor (of rows of 128 bytes, without an address), mark.
+## Context: real (the C type of sums), instruction, modifiers, constraint (of a register of the sums), columns,
+## warpgroups, steps, pattern (the bits of 4 bytes that vary, and those that are set), descriptor (of rows of
+## 128 bytes, without an address), mark.
 <%namespace name="warpgroup_unit" file="/wgmma/unit.mako"/>
 <%
     items = 128 * warpgroups
@@ -21,7 +21,7 @@ void ceiling_wgmma(const int rounds, __global float *out)
     __local uint slabs[${32 * (64 * warpgroups + columns)}] __attribute__((aligned(1024)));
     const int item = get_local_id(0);
     for (int i = item; i < ${32 * (64 * warpgroups + columns)}; i += ${items}) {
-        // Like numbers would take less power.
+        // Like numbers would need less power.
         slabs[i] = ((i + 1) * 2654435761u & ${f"{pattern[0]:#x}"})${f" | {pattern[1]:#x}" if pattern[1] else ""};
     }
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
@@ -39,7 +39,7 @@ void ceiling_wgmma(const int rounds, __global float *out)
         asm volatile("${mark}wgmma.fence.sync.aligned;" : : : "memory");
         #pragma unroll
         for (int step = 0; step < ${steps}; ++step) {
-            // 32 bytes of each row at a time, in units of 16 bytes.
+            // Each step multiplies 32 bytes of each row; the unit of addresses is 16 bytes.
             multiply_accumulate(sums, a + step % 4 * 2, b + step % 4 * 2);
         }
         asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");

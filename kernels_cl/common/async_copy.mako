@@ -1,19 +1,19 @@
-## Copies from global to local memory that run beside the arithmetic: NVIDIA's cp.async (PTX ISA,
+## Copies from global to local memory that run concurrently with arithmetic: NVIDIA's cp.async (PTX ISA,
 ## "Data Movement and Conversion Instructions: cp.async"), by inline PTX.
 
-## Copies `count` bytes: 4, 8 or 16. Those from `valid` on are written as zeros.
+## Copies `count` bytes: 4, 8 or 16. Only the first `valid` bytes are read; the others become zeros.
 <%def name="copy(to, source, count, valid)" filter="trim">
 <% cache = "cg" if count == 16 else "ca" %>
 asm volatile("cp.async.${cache}.shared.global [%0], [%1], ${count}, %2;"
     : : "r"((uint)(size_t)(${to})), "l"(${source}), "r"(${valid}) : "memory");
 </%def>
 
-## The copies since the last group form a group.
+## Makes a group of the copies since the last group.
 <%def name="end_group()" filter="trim">
 asm volatile("cp.async.commit_group;" : : : "memory");
 </%def>
 
-## Until all but the newest `pending` groups of this work-item have arrived.
+## Waits until all but the newest `pending` groups of this work-item are complete.
 <%def name="wait(pending)" filter="trim">
 asm volatile("cp.async.wait_group ${pending};" : : : "memory");
 </%def>

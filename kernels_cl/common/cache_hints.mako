@@ -1,9 +1,9 @@
-## Loads of what is read once: NVIDIA's ld.global with hints to the caches, by inline PTX (PTX ISA,
+## Loads of elements that are read only once: NVIDIA's ld.global with cache hints, by inline PTX (PTX ISA,
 ## "Cache Eviction Priority Hints" and "ld.global.nc").
 ##
 ## Context: words, the C types of 4, 8 and 16 bytes.
 
-## `load_streamed`, of 4, 8 or 16 bytes at an address that is a multiple of them.
+## `load_streamed`, for 4, 8 or 16 bytes at an address that is a multiple of their number.
 <%def name="function(count)" filter="trim">
 <%
     number = count // 4
@@ -11,7 +11,7 @@
     registers = f"{{{', '.join(f'%{i}' for i in range(number))}}}" if number > 1 else "%0"
     results = ", ".join(f'"=r"(x.s{i})' for i in range(number)) if number > 1 else '"=r"(x)'
 %>
-// Read once, and so not kept in the first-level cache; whole lines are fetched from memory.
+// For data that are read once: they are not kept in the first-level cache; whole lines are fetched.
 static inline ${words[count]} load_streamed(const __global void *from)
 {
     ${words[count]} x;
@@ -20,7 +20,7 @@ static inline ${words[count]} load_streamed(const __global void *from)
 }
 </%def>
 
-## Elements at an address, in `v`, by way of their bits.
+## Loads elements at an address to `v`, as bits.
 <%def name="load(element, width, at, signs)" filter="trim">
         const ${words[width * element.stored_bytes]} bits = load_streamed(${at});
 <% loaded = element.load(f"(const __private {element.stored} *)&bits", width, space="__private") %>

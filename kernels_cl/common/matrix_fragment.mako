@@ -1,4 +1,4 @@
-## The fragments of a sub-group: from local memory into registers, and multiplied.
+## The fragments of a sub-group: loads them from local memory into registers, and multiplies them.
 ##
 ## Context: unit (a MatrixUnit), slabs (MatrixSlab), fragments (a FragmentLoad), products
 ## (ElementProducts).
@@ -6,8 +6,8 @@
 <%def name="functions()" filter="trim">
 % if any(slab.rounded for slab in slabs):
 
-// The tf32 nearest to x in the bits that the unit reads, ties away from zero, as cvt.rna.tf32 has it; but
-// that leaves a NaN as it is, and one by the other bits alone would pass for an infinity.
+// The tf32 nearest to x, ties away from zero, in the bits that the unit reads. It is like cvt.rna.tf32, which
+// however leaves a NaN unchanged; a NaN only by its other bits would then be taken for an infinity.
 static inline uint nearest_tf32(const float x)
 {
     return isnan(x) ? 0x7fffffff : as_uint(x) + 0x1000;
@@ -15,19 +15,24 @@ static inline uint nearest_tf32(const float x)
 % endif
 % if fragments.way == "vectors":
 
-// A lane's elements of a fragment of A or B, from its first depth on.
+// Loads a lane's elements of a fragment of A or B, starting at its first depth.
 static inline void load_fragment(${unit.register} *to, const __local stored *from)
 {
     const __local ${fragments.vector} *vectors = (const __local ${fragments.vector} *)from;
+<% of_vector = unit.operand_lanes.run * fragments.steps // unit.word // fragments.vectors %>\
     % for one in range(fragments.vectors):
-    ${fragments.store(one)}
+    % if of_vector == 1:
+    to[${one}] = vectors[${one}];
+    % else:
+    vstore${of_vector}(vectors[${one}], ${one}, to);
+    % endif
     % endfor
 }
 % endif
 % for slab in slabs:
 % if fragments.way == "ldmatrix" and not slab.by_elements:
 
-// Four matrices of 8 rows of 16 bytes, one in each register; lane l gives row l % 8 of matrix l / 8
+// Loads four matrices of 8 rows of 16 bytes, one to each register; lane l points to row l % 8 of matrix l / 8
 // (PTX ISA, "ldmatrix").
 static inline void load_${slab.name}(uint *to, const __local stored *row)
 {
@@ -46,8 +51,8 @@ static inline void load_${slab.name}(uint *to, const __local stored *row)
 % if of_elements:
 <% suffix, register = {"double": ("f64", "d"), "float": ("f32", "f")}[of_elements.element.stored_real] %>
 
-// A plain load of the next depth's elements is moved down by the compiler to where they are multiplied,
-// behind the barrier, and nothing hides its latency.
+// The compiler would move a plain load of the next depth's elements down to their multiplication, after the
+// barrier, where nothing hides its latency.
 % if of_elements.element.parts == 2:
 static inline stored load_element(const __local stored *from)
 {
@@ -116,8 +121,8 @@ static inline void multiply_accumulate(sums *c, const ${unit.register} *a, const
 }
 </%def>
 
-## Loads the fragments of all rows (a) or columns (b) of the sub-group's tile from depth `p` on, into
-## `buffer` (the index of one of two sets of registers, or nothing).
+## Loads the fragments of all rows (a) or columns (b) of the sub-group's tile at depth `p` into `buffer` (the
+## index of one of two sets of registers, or nothing).
 <%def name="load(slab, buffer, p)" filter="trim">
 % if slab.by_elements:
 ${load_elements(slab, buffer, p)}
@@ -138,19 +143,34 @@ ${load_vectors(slab, buffer, p)}
 </%def>
 
 <%def name="load_vectors(slab, buffer, p)" filter="trim">
+<%
+    depths = unit.operand_lanes.run * fragments.steps  # of a lane
+    position = plus(times(slab.extent, "i"), unit.operand_lanes.position)
+    depth = plus(p, times(unit.operand_lanes.run_index or 0, depths))
+%>\
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
         % for term in range(slab.terms):
+<% to = products.array(slab.name, buffer, term) %>\
         load_fragment(
-            ${products.array(slab.name, buffer, term)} + ${fragments.registers} * i, ${fragments.first(slab, term, p)});
+            ${to} + ${depths // unit.word} * i, ${slab.entry(term, position, depth)});
         % endfor
     }
 </%def>
 
 <%def name="load_elements(slab, buffer, p)" filter="trim">
+<%
+    lanes, groups = unit.operand_lanes, slab.extent // unit.operand_lanes.positions
+    numbers = [(depth, group) for depth in range(unit.depth_groups) for group in range(groups)]
+%>\
     #pragma unroll
     for (int i = 0; i < ${slab.name.upper()}_FRAGMENTS; ++i) {
-        % for register, element in fragments.elements(slab, p):
+        % for depth_group, group in numbers:
+<%
+    register = plus(times(len(numbers), "i"), groups * depth_group + group)
+    position = plus(times(slab.extent, "i"), lanes.position, lanes.positions * group)
+    element = slab.entry(0, position, plus(p, lanes.run_index, lanes.depths * depth_group))
+%>\
         % if products.complex:
         {
             const stored loaded = load_element(${element});
@@ -168,12 +188,22 @@ ${load_vectors(slab, buffer, p)}
 </%def>
 
 <%def name="multiply(buffer)" filter="trim">
+<%
+    def registers(name, number, step):
+        index, count = ("i", unit.a_registers) if name == "a" else ("j", unit.b_registers)
+        return plus(products.array(name, buffer, number), times(fragments.steps * count, index), step * count)
+
+    address = "&" if unit.spelling == "builtin" else ""
+%>\
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
-            % for sum, a, b in fragments.products(products, buffer):
-            multiply_accumulate(${"&" if unit.spelling == "builtin" else ""}accumulators[i][j]${sum}, ${a}, ${b});
+            % for step in range(fragments.steps):
+            % for a, b, sum in products.terms:
+<% factors = ", ".join([registers("a", a, step), registers("b", b, step)]) %>\
+            multiply_accumulate(${address}accumulators[i][j]${products.sum_at(sum)}, ${factors});
+            % endfor
             % endfor
         }
     }

@@ -1,7 +1,7 @@
-## A panel of B for the CPU family: `depth` rows of NR neighbouring columns, one row after the
-## other; columns beyond the matrix are zero. Also the types and functions that load A and B.
+## Packs a panel of B for the CPU family: `depth` rows of NR neighbouring columns, one row after the other.
+## Columns beyond the matrix are zero. Also the types and functions that load A and B.
 ##
-## Context: element, cpu (CpuConfig). The text sees `first_depth`, `depth`, `first_column` and
+## Context: element, cpu (CpuConfig). The generated text uses `first_depth`, `depth`, `first_column` and
 ## `panel`.
 <%def name="types()" filter="trim">
 typedef ${element.vector(cpu.VW)} vector;  // VW elements of A or B
@@ -22,7 +22,7 @@ typedef vector __attribute__((aligned(${element.real_bytes}))) unaligned_vector;
 
 <%def name="load_function(operand)" filter="trim">
 <% conjugate = operand.layout.conjugate %>
-// VW elements of A or B${", conjugated" if conjugate else ""}, at the address of any element.
+// Loads VW elements of A or B${", conjugated," if conjugate else ""} at any element's address.
 static inline vector ${operand.loader}(const __global ${element.stored} *p)
 {
 % if cpu.VW == 1:
@@ -40,16 +40,24 @@ static inline vector ${operand.loader}(const __global ${element.stored} *p)
 ## The functions that `pack` calls, beside those that load.
 <%def name="functions(operand)" filter="trim">
 % if operand.transposes:
+<%
+    def merged(first):
+        """Half of the elements of the vectors x and y in turn, starting at element `first`."""
+        # Component by component: Oclgrind stops at a vector made of pairs.
+        numbers = [element.parts * (first + i) for i in range(cpu.VW // 2)]
+        lanes = [f"{v}.s{number + part:x}" for number in numbers for v in "xy" for part in range(element.parts)]
+        return ",\n".join(", ".join(lanes[i : i + 8]) for i in range(0, len(lanes), 8))
+%>
 // The elements of the lower halves of two vectors in turn.
 static inline vector merge_lower(const vector x, const vector y)
 {
-    return (vector)(${operand.merged(0)});
+    return (vector)(${merged(0)});
 }
 
 // The elements of the upper halves of two vectors in turn.
 static inline vector merge_upper(const vector x, const vector y)
 {
-    return (vector)(${operand.merged(cpu.VW // 2)});
+    return (vector)(${merged(cpu.VW // 2)});
 }
 % endif
 </%def>
@@ -97,8 +105,8 @@ for (int p = 0; p < depth; ++p) {
 
 ## VW columns: `begin` and `end` in the panel, `first` in B, `offset` in row p of the panel.
 <%def name="pack_columns(operand, begin, first, end, offset)" filter="trim">
-// Transpose squares of VW x VW elements in log2(VW) rounds: merging the vectors i and
-// i + VW / 2 moves a bit of an element's column into its row. Unrolled, x and y are registers.
+// Transpose squares of VW x VW elements in log2(VW) rounds: merging vectors i and i + VW / 2 moves
+// a bit of an element's column number into its row number. In unrolled loops x and y are registers.
 int p = 0;
 for (; ${end} <= columns && p + VW <= depth; p += VW) {
     const __global ${element.stored} *square = b + B_AT(first_depth + p, ${first});
@@ -133,7 +141,7 @@ for (int i = ${begin}; i < ${end}; ++i) {
 }
 </%def>
 
-## Columns that fill no panel, as they are stored, for a tile that reads the others in place.
+## Copies columns that do not fill a panel, unconverted, for a tile that reads other columns in place.
 <%def name="copy()" filter="trim">
 <% bits = "ushort" if element.stored == "half" else element.stored %>
 const int columns = n - first_column;

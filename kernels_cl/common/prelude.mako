@@ -1,8 +1,8 @@
-## What all gemm kernels have: element types, arithmetic, addressing and the argument list.
+## Common parts of all gemm kernels: element types, arithmetic, addressing and the argument list.
 ##
 ## Context: element, wide (ElementType), problem, extent_type, multiply_add_of, activation_of,
-## result_parameters, result_of, moved (the matrices that differ from product to product of a batch; empty for a
-## single one).
+## result_parameters, result_of, moved (the matrices that differ from product to product of a batch; empty
+## without a batch).
 
 <%def name="types()" filter="trim">
 % if "half" in (element.real, wide.real):
@@ -18,7 +18,7 @@ typedef ${element.vector(1)} element;  // an element of A or B in registers
 typedef ${wide.vector(1)} wide;  // an element of C, of the bias and of the result
 % if wide.dtype == "bfloat16":
 
-// x rounded to the nearest bfloat16, ties to even. A NaN must not be rounded to infinity.
+// x rounded to the nearest bfloat16, ties to even. A NaN must not become an infinity.
 static inline ushort bfloat16_of(const float x)
 {
     const uint bits = as_uint(x);
@@ -45,8 +45,8 @@ static inline element multiply_add(const element a, const element b, const eleme
 ${epilogue()}
 </%def>
 
-## The functions that turn a sum of products into the result. `called`: the activation is not
-## inlined, since a kernel would hold it once for each of a work-item's many results.
+## The functions that turn a sum of products into the result. With `called` the activation is not inlined,
+## since a kernel would then contain it once for each of a work-item's many results.
 <%def name="epilogue(called=False)" filter="trim">
 % if problem.activation:
 // ${problem.activation}
@@ -59,7 +59,7 @@ static ${"__attribute__((noinline))" if called else "inline"} wide activate(cons
 ${scaling()}
 </%def>
 
-## What `GemmParts.result_of` calls.
+## The functions that `GemmKernel.result_of` calls.
 <%def name="scaling()" filter="trim">
 % if problem.complex:
 static inline wide scale(const wide factor, const wide x)
@@ -73,7 +73,7 @@ static inline wide result_of(${result_parameters})
 {
     wide value = ${scaled("alpha", "sum")};
 % if problem.c:
-    // Rounded before it is added: one statement would let the compiler form a multiply-add.
+    // In a single statement the compiler could form a multiply-add, which would not round this product.
     const wide scaled = ${scaled("beta", "addend")};
     value += scaled;
 % endif
@@ -94,7 +94,7 @@ ${factor} * ${x}
 % endif
 </%def>
 
-## Where entry (row, column) of a matrix lies, from its entry (0, 0).
+## The offset of entry (row, column) of a matrix from its entry (0, 0).
 <%def name="address(name, layout)" filter="trim">
 % if layout.order == "row":
 #define ${name.upper()}_AT(row, column) ((long)(row) * ${name}_row_stride + (column))
@@ -112,7 +112,7 @@ ${kind} void ${name}(
 % endfor
 </%def>
 
-## Pointers arrive as whole buffers; from here on they point to entry (0, 0).
+## Pointers are passed as whole buffers; afterwards they point to entry (0, 0).
 <%def name="offsets(*names)" filter="trim">
 % for name in names:
     ${name} += ${name}_offset;
@@ -125,8 +125,8 @@ ${kind} void ${name}(
 % endif
 </%def>
 
-## In a batch: pointers go on from the matrices of product number `product`, of 0 if there is none, to
-## those of product `next`.
+## In a batch: moves pointers from the matrices of product number `product` (0 by default) to those of product
+## `next`.
 <%def name="move_on(next, product='')" filter="trim">
 % for name, scattered in moved:
 % if scattered:
@@ -137,10 +137,10 @@ ${kind} void ${name}(
 % endfor
 </%def>
 
-## The number of this work-group among the `count` of its product.
+## The number of this work-group among the `count` work-groups of its product.
 <%def name="own_group(number, count)" filter="trim">
 % if moved:
-    // Work-groups are numbered through all products of the batch.
+    // Work-groups are numbered consecutively over all products of the batch.
     const extent own_groups = ${count};
     const extent in_batch = get_group_id(0);
     const extent ${number} = in_batch % own_groups;

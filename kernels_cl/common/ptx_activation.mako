@@ -1,21 +1,21 @@
 ## Activations of results by NVIDIA's approximate instructions: inline PTX (PTX ISA, "ex2", "rcp", "tanh",
 ## "max"; from compute capability 8.0 on). Their errors: tests/support/reference.py, 5.
 ##
-## silu, gelu and gelu_tanh are x W(x) with a weight W(x) = 1 - W(-x), thus max(x, 0) - |x| W(-|x|):
-## nothing cancels, and nothing overflows. With t = |x|:
+## silu, gelu and gelu_tanh are x W(x) with a weight W(x) = 1 - W(-x), which equals max(x, 0) - |x| W(-|x|).
+## This form has no cancellation and no overflow. With t = |x|:
 ##
-## - gelu: log2(Phi(-t)), Phi the normal distribution, is close to a polynomial. Its coefficients make the
-##   largest error in proportion to 1 + 2 t least (results of 16 bits, t up to 5), or to 1 + t (of 32 bits,
-##   t up to 6): relative errors of Phi are 7e-5 at 0 and 4e-4 at 5; 2e-6 and 1.1e-5. Beyond, the polynomial
-##   keeps falling, and t Phi(-t) is below 2e-6.
-## - silu, gelu_tanh, sigmoid: the logistic function of y is 1 / (1 + exp(-y)); y is x, or
-##   2 sqrt(2 / pi) (x + 0.044715 x^3). The power of 2 that exp(-y) is has the factors -log2(e) of x, or
-##   -2 sqrt(2 / pi) log2(e) of x and 0.044715 times that of x^3.
+## - gelu: log2(Phi(-t)), with the normal distribution Phi, is nearly a polynomial. Its coefficients minimize
+##   the largest error relative to 1 + 2 t (results of 16 bits, t up to 5), or to 1 + t (of 32 bits, t up to
+##   6). The relative errors of Phi are 7e-5 at 0 and 4e-4 at 5, or 2e-6 and 1.1e-5. For larger t the
+##   polynomial keeps decreasing, and t Phi(-t) is below 2e-6.
+## - silu, gelu_tanh, sigmoid: the logistic function of y is 1 / (1 + exp(-y)), where y is x, or
+##   2 sqrt(2 / pi) (x + 0.044715 x^3). exp(-y) is a power of 2, whose exponent has the factor -log2(e) for x;
+##   or -2 sqrt(2 / pi) log2(e) for x, and 0.044715 times that for x^3.
 ##
 ## Context: problem, wide.
 
-## `activate` for a `wide2` if `pairs`, else for one result, as code of its own: in line, it would be there
-## for each of a work-item's results.
+## `activate`, for a `wide2` with `pairs`, else for one result. The latter is not inlined: a kernel would contain
+## it once for each of a work-item's results.
 <%def name="functions(pairs)" filter="trim">
 % if wide.real != "float":
 // ${problem.activation}
@@ -95,7 +95,7 @@ static inline float sigmoid_of(const float x)
     return reciprocal(1.0f + power_of_2(-1.44269504f * x));
 }
 % elif wide.stored_bytes == 2:
-// tanh(x), to 2^-11 of it.
+// tanh(x) with a relative error of 2^-11.
 static inline float tanh_of(const float x)
 {
     float y;
@@ -110,9 +110,9 @@ static inline float tanh_of(const float x)
 % endif
 </%def>
 
-## Those whose weight is a logistic function.
+## Activations whose weight is a logistic function.
 <%def name="by_odds(pairs)" filter="trim">
-// W(-t) : W(t).
+// W(-t) / W(t).
 static inline float odds_of(const float t)
 {
 % if problem.activation == "gelu_tanh":
@@ -123,7 +123,7 @@ static inline float odds_of(const float t)
 }
 
 % if pairs:
-// One reciprocal does for both: such instructions are scarcer than multiplications.
+// One reciprocal for both: its throughput is lower than that of multiplications.
 ${head(pairs)}
 {
     const wide2 t = (wide2)(fmin(fabs(x.x), 1024.0f), fmin(fabs(x.y), 1024.0f));
@@ -144,7 +144,7 @@ ${head(pairs)}
 </%def>
 
 <%def name="positive(name='positive')" filter="trim">
-// The larger of x and 0; NaN stays what it is.
+// The larger of x and 0; a NaN stays a NaN.
 static inline float ${name}(const float x)
 {
     float y;
@@ -154,7 +154,7 @@ static inline float ${name}(const float x)
 </%def>
 
 <%def name="power_of_2()" filter="trim">
-// 2^x, to 2^-22 of it; 0 where it would be below the normal numbers.
+// 2^x with a relative error of 2^-22; 0 below the normal numbers.
 static inline float power_of_2(const float x)
 {
     float y;
@@ -164,7 +164,7 @@ static inline float power_of_2(const float x)
 </%def>
 
 <%def name="reciprocal()" filter="trim">
-// 1 / x, to an ulp.
+// 1 / x with an error of one ulp.
 static inline float reciprocal(const float x)
 {
     float y;

@@ -1,8 +1,7 @@
-## Halves in registers of 32 bits, as NVIDIA's units have them: inline PTX (PTX ISA, "mov", "cvt",
-## "add").
+## Pairs of halves in registers of 32 bits, as in NVIDIA's units: inline PTX (PTX ISA, "mov", "cvt", "add").
 
 <%def name="unpacked(pair)" filter="trim">
-// Two halves of a register, the first from its lower half.
+// The two halves in a register; the first is in its lower half.
 static inline ${pair} unpacked(const uint both)
 {
     float first, second;

@@ -1,8 +1,8 @@
-## Reading a register of another work-item of the sub-group: OpenCL's sub_group_shuffle
-## (cl_khr_subgroup_shuffle; before it, cl_intel_subgroups), or NVIDIA's shfl.sync by inline PTX
+## Reads a register of another work-item of the sub-group: by OpenCL's sub_group_shuffle
+## (cl_khr_subgroup_shuffle, or its predecessor cl_intel_subgroups), or by NVIDIA's shfl.sync in inline PTX
 ## (PTX ISA, "Data Movement and Conversion Instructions: shfl.sync").
 ##
-## Context: element, function (how the device does it, as in DeviceTraits.shuffle).
+## Context: element. `function` is DeviceTraits.shuffle.
 
 <%def name="functions(function)" filter="trim">
 % if function == "shfl.sync":

@@ -1,8 +1,8 @@
-## A float32 split into terms that matrix units multiply. Context: none; `term` is a PartType.
+## Splits a float32 into terms that matrix units multiply. `term` is a PartType.
 
-## Functions that split an element.
+## Functions that split an element, with `several` into more than one term.
 <%def name="functions(term, several)" filter="trim">
-// The leading ${term.kept} bits of x, rounded to nearest, but never to infinity.
+// The leading ${term.kept} bits of x, rounded to nearest, but not to infinity.
 static inline float leading(const float x)
 {
     const uint bits = as_uint(x);
@@ -14,7 +14,7 @@ static inline float leading(const float x)
 }
 % if several:
 
-// What is left of x, which leaves no NaN behind where x is infinite.
+// The rest of x after its leading bits; 0 for an infinite x, where the difference would be NaN.
 static inline float tail_of(const float x, const float lead)
 {
     return fabs(x) < INFINITY ? x - lead : 0.0f;

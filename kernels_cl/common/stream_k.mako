@@ -1,12 +1,12 @@
-## Stream-K: the slabs of all tiles are divided evenly among the work-groups, and the last work-group to arrive
-## adds up the partial sums of a tile (M. Osama et al., "Stream-K", PPoPP 2023, section 4; no work-group waits,
-## so they need not run at the same time). The order of summation depends on the division alone: equal
-## calls give equal results.
+## Stream-K: the slabs of all tiles are divided evenly among the work-groups. The last work-group to arrive adds
+## up the partial sums of a tile (M. Osama et al., "Stream-K", PPoPP 2023, section 4); no work-group waits, so
+## they need not run at the same time. The order of summation depends only on the division, so equal calls
+## have equal results.
 ##
-## Where work-items form slices, the first slice has the sums.
+## If work-items form slices, the first slice has the sums.
 ##
-## Each work-group computes `rounds` tiles whole; the slabs of the other tiles are divided. In a batch the
-## tiles of all products are numbered through.
+## Each work-group computes `rounds` whole tiles; the slabs of the remaining tiles are divided. In a batch the
+## tiles of all products are numbered consecutively.
 ##
 ## Context: tiles, split_k (a StreamK, or None).
 
@@ -21,15 +21,15 @@
 % endif
 </%def>
 
-## `sums`: of a tile, and what they are.
+## `sums`: the number of a tile's partial sums; `of`: their unit, for a comment.
 <%def name="defines(sums='MWG * NWG', of='elements')" filter="trim">
 typedef ${split_k.counts} slab_count;  // slabs of all divided tiles, times work-groups
-#define FAN_IN ${split_k.fan_in}  // most partial sums that are added up in one step, not two
+#define FAN_IN ${split_k.fan_in}  // most partial sums that are added up in one step
 #define TILE_SUMS (${sums})  // ${of} of a tile's partial sums
 </%def>
 
 <%def name="functions()" filter="trim">
-// Orders this work-group's writes before the reads of others, and the reverse.
+// Orders this work-group's writes before reads of other groups, and its reads after their writes.
 static inline void device_fence()
 {
     atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device);
@@ -41,7 +41,7 @@ static inline int group_of(const slab_count slab, const slab_count divided, cons
     return (int)(((slab + 1) * groups - 1) / divided);
 }
 
-// Where a work-group's partial sums of a tile are. It has those of two tiles at most: of the end of one and of
+// The slot of a work-group's partial sums of a tile. It has sums of at most two tiles: of the end of one and of
 // the beginning of the next.
 static inline long slot_of(const int group, const bool is_beginning)
 {
@@ -53,7 +53,8 @@ static inline long slot_of(const int group, const bool is_beginning)
     __local int arrived;
 </%def>
 
-## `slabs_of_tile`: how many. `depths`: whether the kernel needs first and last depth, too.
+## The loop over a work-group's tiles and parts of tiles. `slabs_of_tile`: their number; `depths`: whether the
+## kernel also needs the first and last depth.
 <%def name="begin(slabs_of_tile='max((k + KWG - 1) / KWG, (extent)1)', depths=True)" filter="trim">
     const int group = get_group_id(0);
     const int groups = get_num_groups(0);
@@ -85,7 +86,7 @@ ${next_product()}
 % endif
 </%def>
 
-## Where tiles are numbered through a batch: the tile's number in its product, and pointers to the matrices of
+## For tiles that are numbered over a batch: the tile's number in its product, and pointers to the matrices of
 ## that product.
 <%def name="next_product()" filter="trim">
         const extent own_tile = tile % (tiles_m * tiles_n);
@@ -102,15 +103,15 @@ ${next_product()}
     }
 </%def>
 
-## Adds up the partial sums of a divided tile; `each_sum` walks over the sums of a work-item.
+## Adds up the partial sums of a divided tile; `each_sum` is the loop over the sums of a work-item.
 <%def name="join(each_sum)" filter="trim">
     if (last - first < slabs) {
-        // The work-groups that have sums of this tile, and this one's number among them.
+        // The work-groups that have sums of this tile, and the rank of this work-group among them.
         const slab_count beginning = (slab_count)(tile - whole_tiles) * slabs;
         const int lowest = group_of(beginning, divided, groups);
         const int contributors = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
-        // A tree of one level or two: the last of `neighbours` work-groups to arrive adds up their sums and goes on.
+        // A tree of one or two levels: the last of `neighbours` work-groups to arrive adds up their sums and continues.
         const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)contributors)));
         __global int *level = counters;
         #pragma unroll 1
@@ -125,7 +126,7 @@ ${next_product()}
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
             const int members = min(neighbours, (contributors - leader + distance - 1) / distance);
             __global int *counter = level + slot_of(lowest + leader, leader == 0);
-            // All sums of the work-group are in memory before its arrival is.
+            // All sums of the work-group reach memory before its arrival is counted.
             device_fence();
             ${split_k.wait}
             if (${split_k.first}) {

@@ -1,16 +1,15 @@
-## NVIDIA's bulk copies of boxes of a matrix (TMA), and the barriers in local memory by which they say
-## that they are done: inline PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier",
-## "tensormap.cp_fenceproxy").
-## Addresses in local memory are plain numbers of 32 bits.
+## NVIDIA's bulk copies of boxes of a matrix (TMA), and barriers in local memory that signal their end: inline
+## PTX for sm_90 (PTX ISA, "cp.async.bulk.tensor", "mbarrier", "tensormap.cp_fenceproxy").
+## Addresses in local memory are numbers of 32 bits.
 
-## Addresses in local memory, and barriers there. `counts_bytes`: whether they wait for bytes, too.
+## Addresses in local memory, and barriers there. `counts_bytes`: whether barriers also wait for bytes.
 <%def name="barriers(counts_bytes)" filter="trim">
 static inline uint address_of(const __local void *p)
 {
     return (uint)(size_t)p;
 }
 
-// A barrier whose phase ends when `arrivals` have come, and the bytes that were announced.
+// A barrier whose phase ends after `arrivals` arrivals and all announced bytes.
 static inline void make_barrier(const uint barrier, const uint arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals) : "memory");
@@ -28,7 +27,7 @@ static inline void arrive_and_expect(const uint barrier, const uint bytes)
 }
 
 % endif
-// Until the phase of this parity has ended.
+// Waits until the phase of this parity has ended.
 static inline void await(const uint barrier, const uint parity)
 {
     uint done;
@@ -39,9 +38,9 @@ static inline void await(const uint barrier, const uint parity)
 }
 </%def>
 
-## Copies of boxes, and their maps. `stores`: whether boxes are written to a matrix, too.
+## Copies of boxes, and their maps. `stores`: whether boxes are also written to a matrix.
 <%def name="copies(stores)" filter="trim">
-// Copies the box at (inner, outer) of a matrix to local memory; what lies outside is zero.
+// Copies the box at (inner, outer) of a matrix to local memory; elements outside are zero.
 static inline void load_box(
     const uint to, const __global ulong *map, const int inner, const int outer, const uint barrier)
 {
@@ -51,7 +50,7 @@ static inline void load_box(
 }
 % if stores:
 
-// Copies a box from local memory to a matrix; what lies outside is not written.
+// Copies a box from local memory to a matrix; elements outside are not written.
 static inline void store_box(const uint from, const __global ulong *map, const int inner, const int outer)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1, {%2, %3}], [%0];"
@@ -59,8 +58,8 @@ static inline void store_box(const uint from, const __global ulong *map, const i
 }
 % endif
 
-// Word `i` of what cuTensorMapEncodeTiled would write: `extents` less one, the inner one in the
-// lower half; `row_bytes` from one row of the matrix to the next.
+// Word `i` of the map that cuTensorMapEncodeTiled would write. `extents` are reduced by one, with the inner
+// extent in the lower half; `row_bytes` is the distance of rows of the matrix.
 static inline ulong map_word(
     const int i, const ulong address, const ulong format, const ulong row_bytes,
     const ulong extents, const ulong box, const ulong rows)
@@ -70,8 +69,8 @@ static inline ulong map_word(
     return i < 2 ? low : high;
 }
 
-// Writes a map that this sub-group has put together in local memory, where boxes may come then.
-// The instruction releases what it writes; ordinary stores and a fence take longer.
+// Writes a map that this sub-group has assembled in local memory, which boxes may overwrite afterwards.
+// The instruction is itself a release; ordinary stores and a fence would take longer.
 static inline void write_map(__global ulong *map, const __local ulong *words)
 {
     asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
@@ -81,17 +80,18 @@ static inline void write_map(__global ulong *map, const __local ulong *words)
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-// What this work-group wrote to a map is what its copies read.
+// Afterwards the copies of this work-group read the map as it was written.
 static inline void read_map_anew(const __global ulong *map)
 {
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" : : "l"(map) : "memory");
 }
 </%def>
 
-## Writes the maps of matrices, which lie one behind the other: each by a sub-group, a word by each of
-## its first work-items. `matrices`: (TensorMap, pointer, extents inner and outer, pitch in elements).
-## `local`: where in local memory they are put together, aligned to a map's 128 bytes.
-## `each`: the loop over numbers of maps, where there are more than matrices, and `which`, the matrix of one.
+## Writes consecutive maps of matrices. A sub-group writes a map, each of its first work-items a word.
+## `matrices`: (TensorMap, pointer, inner and outer extent, pitch in elements).
+## `local`: the local memory in which maps are assembled, aligned to the 128 bytes of a map.
+## `each`: if there are more maps than matrices, the loop over the numbers of maps, which sets `which`, the
+## matrix of a map.
 <%def name="write_maps(to, local, matrices, words, each='')" filter="trim">
 <%
     def of_each(values):

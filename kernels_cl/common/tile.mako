@@ -1,7 +1,8 @@
-## The tile of a work-item: where it lies, its multiply-adds, and its way to memory.
+## The tile of a work-item: its position, its multiply-adds, and how it is stored.
 ##
-## Context: element, wide, problem, tiles (an XgemmConfig; the direct family is described in
-## the same names) and fragments, as common/fragment.mako has them.
+## Context: element, wide, problem, tiles (an XgemmConfig, also for the direct family), fragments (as in
+## common/fragment.mako), tile_item (a work-item's number within its slice), width (results that are stored
+## at once), c_in_vectors (whether as many elements of C are loaded at once).
 
 <%namespace name="fragment" file="/common/fragment.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
@@ -70,16 +71,17 @@
     __local element slice_sums[MWG * NWG] __attribute__((aligned(64)));
 % endif
 % for slab in slabs:
-    __local element ${slab.name}_local[${slab.local_elements}] __attribute__((aligned(64)));
+<% elements = times(tiles.STAGES, "KWG", f"{slab.upper}_PITCH") %>\
+    __local element ${slab.name}_local[${elements}] __attribute__((aligned(64)));
 % endfor
 </%def>
 
-## The first row and the first column of one of the result's tiles, by its number.
+## The first row and the first column of a tile of the result, from the tile's number.
 <%def name="first_entry(tile='tile')" filter="trim">
 % if tiles.GROUP_M > 1:
-    // Tiles are numbered in bands of ${tiles.GROUP_M} tile rows, column by column: work-groups that run at
-    // the same time then read the same rows of A and columns of B from the cache.
-    // No band has more rows than there are, so that no number exceeds that of all tiles.
+    // Tiles are numbered in bands of ${tiles.GROUP_M} tile rows, column by column, so that work-groups that run
+    // at the same time read the same rows of A and columns of B from the cache. A band has at most
+    // tiles_m rows, so that products of these numbers stay in range.
     const extent most_rows = min(tiles_m, (extent)${tiles.GROUP_M});
     const extent band = ${tile} / (most_rows * tiles_n);
     const extent band_rows = min(tiles_m - band * most_rows, most_rows);
@@ -92,11 +94,20 @@
 % endif
 </%def>
 
-## Where the work-item's part of the tile is.
+## The position of the work-item's part of the tile.
 <%def name="item()" filter="trim">
+<%
+    lanes_m, lanes_n = tiles.LANES_M, tiles.LANES_N
+    run, runs_m = lanes_m * lanes_n, tiles.MDIMC // lanes_m
+    # The work-item's number along the rows and the columns of its run; and the run's.
+    lane_m = modulo(tile_item, lanes_m)
+    lane_n = divided(modulo(tile_item, run), lanes_m)
+    run_m = modulo(divided(tile_item, run), runs_m)
+    run_n = divided(tile_item, run * runs_m)
+%>
     const int item = get_local_id(0);
 % if tiles.SLICES > 1:
-    // Each slice of the work-items computes the whole tile, from its own rows of every slab.
+    // Each slice of the work-items computes the whole tile from its own rows of every slab.
     const int slice = item / TILE_ITEMS;
     const int tile_item = item % TILE_ITEMS;
     const int slice_row = slice * SLICE_DEPTH;
@@ -105,15 +116,15 @@
     const int item_m = ${tile_item} % MDIMC;
     const int item_n = ${tile_item} / MDIMC;
 % else:
-    // A run of ${lanes.run} neighbouring work-items covers ${tiles.LANES_M} x ${tiles.LANES_N} work-items of the tile.
-    const int item_m = ${lanes.item_m};
-    const int item_n = ${lanes.item_n};
+    // A run of ${run} neighbouring work-items covers ${lanes_m} x ${lanes_n} work-items of the tile.
+    const int item_m = ${plus(times(run_m, lanes_m), lane_m)};
+    const int item_n = ${plus(times(run_n, lanes_n), lane_n)};
 % endif
 % if tiles.SHUFFLE:
-    // They are a sub-group: each of those with the same rows loads a part of A's row of a slab, each of
-    // those with the same columns a part of B's.
-    const int lane_m = ${lanes.lane_m};
-    const int lane_n = ${lanes.lane_n};
+    // The run is a sub-group. Work-items with the same rows share the loads of A's row of a slab;
+    // work-items with the same columns share those of B's.
+    const int lane_m = ${lane_m};
+    const int lane_n = ${lane_n};
 % for one in fragments:
     const int ${one.first} = ${one.start};
 % endfor
@@ -131,7 +142,7 @@
     }
 </%def>
 
-## Serpentine: every second row begins with the column with which the one before ended.
+## Serpentine: every second row starts with the column with which the row before ended.
 <%def name="multiply_fragments(a_from, b_from)" filter="trim">
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
@@ -159,9 +170,9 @@
     }
 </%def>
 
-## The same one row behind: while a row is multiplied, the next one's fragments are on their way
-## from local memory. The last row of a slab is multiplied at the start of the next, after the
-## barrier. `start` sends for a slab that is multiplied later.
+## The same one row behind: while a row is multiplied, the fragments of the next row are loaded from local
+## memory. The last row of a slab is multiplied at the start of the next slab, after the barrier. `start`
+## starts the loads of a later slab.
 <%def name="multiply_behind(start)" filter="trim">
     #pragma unroll ${tiles.KWI}
     for (int p = 0; p < ${slice_depth}; ++p) {
@@ -221,8 +232,19 @@
 % endif
 </%def>
 
-## The only write to the result: alpha, beta C, bias and activation are applied on the way.
+## The only write to the result; it applies alpha, beta C, bias and activation.
 <%def name="store()" filter="trim">
+<%
+    def result(j, column, addend=""):
+        """The result in column j of the work-item's tile, at `column` of the matrix."""
+        addend = addend or wide.entry("c", f"C_AT(row, {column})")
+        bias = f"biases[{j}]" if problem.bias == "column" else "biases[i]"
+        return result_of(f"accumulators[i][{j}]", addend, bias)
+
+    def result_of_vector(lane):
+        addend = f"addends{wide.lane(lane, width)}" if c_in_vectors else ""
+        return result(plus("j * VWN", lane), plus("column", lane), addend)
+%>\
 ${load_biases()}
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
@@ -232,29 +254,29 @@ ${load_biases()}
         for (int j = 0; j < NWI; ++j) {
             const extent column = b_tile + COLUMN(j);
             if (row < m && column < n) {
-                ${wide.assign(results.one("j", "column"), "out", "OUT_AT(row, column)")}
+                ${wide.assign(result("j", "column"), "out", "OUT_AT(row, column)")}
             }
         }
 % else:
         for (int j = 0; j < NWI / VWN; ++j) {
             const extent column = b_tile + COLUMN(j);
-% if results.width > 1:
+% if width > 1:
             if (row < m && column + VWN <= n) {
-                ${wide.vector(results.width)} results;
-                % if results.c_whole:
-                const ${wide.vector(results.width)} addends = ${wide.load("c + C_AT(row, column)", results.width)};
+                ${wide.vector(width)} results;
+                % if c_in_vectors:
+                const ${wide.vector(width)} addends = ${wide.load("c + C_AT(row, column)", width)};
                 % endif
-                % for lane in range(results.width):
-                results${wide.lane(lane, results.width)} = ${results.of_vector(lane)};
+                % for lane in range(width):
+                results${wide.lane(lane, width)} = ${result_of_vector(lane)};
                 % endfor
-                ${wide.store("results", "out + OUT_AT(row, column)", results.width)}
+                ${wide.store("results", "out + OUT_AT(row, column)", width)}
                 continue;
             }
 % endif
             #pragma unroll
             for (int lane = 0; lane < VWN; ++lane) {
                 if (row < m && column + lane < n) {
-                    ${wide.assign(results.one("j * VWN + lane", "column + lane"), "out", "OUT_AT(row, column + lane)")}
+                    ${wide.assign(result("j * VWN + lane", "column + lane"), "out", "OUT_AT(row, column + lane)")}
                 }
             }
         }

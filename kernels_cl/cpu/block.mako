@@ -1,7 +1,7 @@
-## A block of A for the CPU family: `depth` columns of the rows from `row_begin` to `row_end`;
-## rows that fill the last tile are zero.
+## Packs a block of A for the CPU family: `depth` columns of the rows from `row_begin` to `row_end`. Rows that
+## complete the last tile are zero.
 ##
-## Context: kernel, element, cpu. The text sees `row_begin`, `row_end`, `tiles`, `first_depth`,
+## Context: kernel, element, cpu. The generated text uses `row_begin`, `row_end`, `tiles`, `first_depth`,
 ## `depth` and `a_block`.
 <%def name="pack(operand)" filter="trim">
 % if kernel.a_by_column:

@@ -1,9 +1,9 @@
-## The sums of a tile of the CPU family where B is read in place and its vectors lie along k: each
-## element of the tile is a dot product, summed in a vector of its own. Few rows take it, for which
-## transposing B would cost more than multiplying.
+## The sums of a tile of the CPU family where B is read in place and its vectors lie along k. Each element
+## of the tile is a dot product, summed in a vector of its own. This is for few rows, where transposing B
+## would take longer than multiplying.
 ##
-## Context: kernel, element, cpu, problem, multiply_add_of. The text sees the tile's position
-## (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and `a_block`; it
+## Context: kernel, element, cpu, problem, multiply_add_of, zeroed. The generated text uses the tile's
+## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and `a_block`, and
 ## leaves the sums in the vectors `sum<row>_<vector>`.
 <%namespace name="cpu_loop" file="/cpu/loop.mako"/>
 <%def name="functions()" filter="trim">
@@ -17,7 +17,7 @@ static inline element total(const vector x${cpu.VW})
 }
 % if problem.complex:
 
-// A sum of complex products from those by each of the factors' parts.
+// The sum of complex products, from the sums of products by the real and by the imaginary parts of a.
 static inline element join(const element re, const element im)
 {
     return (element)(re.x - re.y, im.x + im.y);
@@ -33,46 +33,58 @@ static inline element product_of(const element x, const element y)
 </%def>
 
 <%def name="multiply()" filter="trim">
-<% dots = kernel.dots %>
-// ${cpu.MR} x ${dots.columns} dot products at once${kernel.twice}, each a vector whose lanes add every VW-th product.
+<%
+    columns = kernel.dot_columns
+    twice = " twice" if problem.complex else ""
+    lanes = cpu.VW * element.parts
+    pointer = "dots" if element.parts == 1 else f"({element.real} *)dots"
+%>
+// ${cpu.MR} x ${columns} dot products at once${twice}, each a vector whose lanes add every VW-th product.
 element dots[MR * NR];
 const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
-% if dots.loops:
-for (int j = 0; j < NR; j += ${dots.columns}) {
-    ${columns_at_once(dots)}
+% if columns < cpu.NR:
+for (int j = 0; j < NR; j += ${columns}) {
+    ${columns_at_once([plus("j", j) for j in range(columns)])}
 }
 % else:
-${columns_at_once(dots)}
+${columns_at_once([str(j) for j in range(columns)])}
 % endif
-% for name, vector in zip(sum(kernel.sum_names, []), kernel.dot_vectors):
-const vector ${name} = ${vector};
+% for i, name in enumerate(sum(kernel.sum_names, [])):
+const vector ${name} = ${f"dots[{i}]" if lanes == 1 else f"vload{lanes}({i}, {pointer})"};
 % endfor
 </%def>
 
-<%def name="columns_at_once(dots)" filter="trim">
-% for j, column in enumerate(dots.b_columns):
-const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${column}, n - 1));
+## The dot products with the columns of these numbers in the tile.
+<%def name="columns_at_once(columns)" filter="trim">
+<%
+    rows, numbers = range(cpu.MR), list(enumerate(columns))
+    sums = [f"dot{r}_{j}" for r in rows for j, _ in numbers]
+    results = [f"dots[{plus(times(r, 'NR'), column)}]" for r in rows for column in columns]
+    row = "r * NR" if cpu.MR > 1 else "0"
+%>\
+% for j, column in numbers:
+const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${plus("first_column", column)}, n - 1));
 % endfor
 % for part in kernel.sums:
-% for sums in zeroed(part + name for name, _ in dots.results):
-vector ${sums};
+% for declarators in zeroed(part + name for name in sums):
+vector ${declarators};
 % endfor
 % endfor
 int p = 0;
 for (; p + VW <= depth; p += VW) {
-    % for r, pointer in enumerate(dots.a_vectors):
-    const vector a${r} = *(const __global vector *)(${pointer});
+    % for r in rows:
+    const vector a${r} = *(const __global vector *)(${plus("a_tile", times(r, "KC"), "p")});
     % endfor
-    % for j in range(dots.columns):
+    % for j, _ in numbers:
     const vector x${j} = load_vector(b${j} + p);
     % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
-    % for r in range(cpu.MR):
+    % for r in rows:
     ${part}dot${r}_${j} = ${multiply_add_of(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
     % endfor
     % endfor
     % endfor
 }
-% for name, result in dots.results:
+% for name, result in zip(sums, results):
 % if problem.complex:
 ${result} = join(total(re${name}), total(im${name}));
 % else:
@@ -81,16 +93,16 @@ ${result} = total(${name});
 % endfor
 % if cpu.VW > 1:
 for (; p < depth; ++p) {
-    % for j in range(dots.columns):
+    % for j, _ in numbers:
     const element y${j} = ${element.entry(f"b{j}", "p")};
     % endfor
     <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
     const element x = a_tile[${"r * KC + p" if cpu.MR > 1 else "p"}];
-    % for j, result in enumerate(dots.tails):
+    % for j, column in numbers:
     % if problem.complex:
-    ${result} += product_of(x, y${j});
+    dots[${plus(row, column)}] += product_of(x, y${j});
     % else:
-    ${result} += x * y${j};
+    dots[${plus(row, column)}] += x * y${j};
     % endif
     % endfor
     </%cpu_loop:repeat>

@@ -1,13 +1,13 @@
-## The CPU family. One work-item a core computes its own block of the result. For each block of
-## KC along k it copies its rows of A and, panel by panel, its columns of B into contiguous
-## memory, and multiplies MR x NR tiles that stay in vector registers (K. Goto and R. van de
-## Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008).
+## The CPU family. One work-item for each core computes its own block of the result. For each block of KC
+## along k it copies its rows of A and, panel by panel, its columns of B into contiguous memory, and
+## multiplies MR x NR tiles that stay in vector registers (K. Goto and R. van de Geijn, "Anatomy of
+## High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008).
 ##
 ## A complex tile keeps two sums, of Re(a) b and of Im(a) b, and joins them at the end.
 ##
-## With PACKB=0 B is read where it lies; if it is column-major, by dot products along k.
+## With PACKB=0 B is read in place: by rows, or by dot products along k if it is column-major.
 ##
-## Context: kernel (CpuKernel), cpu (CpuConfig), and what all gemm templates see.
+## Context: kernel (_CpuKernel), cpu (CpuConfig), in_tile, zeroed, and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="panel" file="/common/panel.mako"/>
 <%namespace name="block" file="/cpu/block.mako"/>
@@ -73,8 +73,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     % endif
 
     % if moved:
-    // The groups of one product compute every product of the batch whose number has the same
-    // remainder.
+    // The groups of a product compute all products of the batch whose numbers have the same remainder
+    // modulo `sets`.
     const long sets = get_num_groups(0) / own_groups;
     % if wide.converts:
     partial += group / own_groups * (long)m * n;
@@ -106,7 +106,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 const __global element *panel =
                     b + b_offset + (first_depth * panels + (long)(first_column / NR) * depth) * NR;
                 % elif kernel.in_place:
-                // B is read where it lies, except for columns that do not fill a panel.
+                // B is read in place, except for columns that do not fill a panel.
                 const bool whole = n - first_column >= NR;
                 if (!whole) {
                     ${panel.copy()}
@@ -116,8 +116,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 % endif
                 % if kernel.prefetches_b:
 
-                // Each tile prefetches some rows of the next panel: all at once would hold up the
-                // loads of the tile.
+                // Each tile prefetches some rows of the next panel; all at once would delay the loads
+                // of the tile.
                 const int fetched = column_end - first_column > NR ? (depth + tiles - 1) / tiles : 0;
                 % endif
                 % if problem.bias == "column":

@@ -1,5 +1,4 @@
-## A loop of the CPU family over `turns` turns; a single turn is its body alone, which then has 0 for
-## the variable.
+## A loop of the CPU family with `turns` turns. A single turn is the body alone, without the variable.
 <%def name="repeat(variable, condition, turns)" filter="trim">
 % if turns > 1:
 for (int ${variable} = 0; ${condition}; ++${variable}) {

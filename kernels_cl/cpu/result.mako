@@ -1,9 +1,9 @@
-## The way from the sums of a tile of the CPU family to the result.
+## From the sums of a tile of the CPU family to the result.
 ##
-## Context: kernel (its `result`, a _CpuResult), element, wide, cpu, problem, activation_of. The text
-## sees the tile's position (`tile_row`, `first_column`), its bounds (`row_end`, `column_end`),
-## `first` and `last` (whether the block of k is the first and the last one), and the sums
-## `sum<row>_<vector>`.
+## Context: kernel (its `result` is a _CpuResult), in_tile (pointer to a vector of a tile), element, wide,
+## cpu, problem, activation_of. The generated text uses the tile's position (`tile_row`, `first_column`), its
+## bounds (`row_end`, `column_end`), `first` and `last` (whether the block of k is the first or the last one),
+## and the sums `sum<row>_<vector>`.
 <%namespace name="cpu_loop" file="/cpu/loop.mako"/>
 
 <%def name="types()" filter="trim">
@@ -133,86 +133,113 @@ static inline void store_${kind}(const ${vector} x, __global ${memory.stored} *p
 
 <%def name="finish_function(function)" filter="trim">
 <%
-    result, vectors = kernel.result, function.vectors
-    vector = result.vector
+    result, vector = kernel.result, kernel.result.vector
+    count = "VW" if function.count > 1 else "count"
+    suffixes = list(enumerate(function.suffixes))
+
+    def step_of(name, layout):
+        return f"{name}_step" if function.has_step(layout) else "1"
+
+    def at(name, j, layout=None):
+        """Pointer to vector j."""
+        return plus(name, times(j, "VW", step_of(name, layout)))
+
+    def load(name, j, layout):
+        return result.load(at(name, j, layout), step_of(name, layout), count)
+
+    def load_partial(j):
+        """The sums of earlier blocks of k."""
+        if wide.converts:
+            return result.access("load_partial", [at("partial", j)], "", count)
+        return load("out", j, problem.out)
+
+    step = "out_step" if result.store_has_step else ""
+    stores = [
+        result.access("store_result", [f"value{suffix}", at("out", j, problem.out)], step, count)
+        for j, suffix in suffixes
+    ]
+    partial_stores = [
+        result.access("store_partial", [f"value{suffix}", at("partial", j)], "", count) for j, suffix in suffixes
+    ]
 %>
 % if function.count > 1:
-// Takes the sums of a block of k${", not of the last," if function.is_never_last else ""} to a row of a whole tile.
+// Adds the sums of a block of k${", not of the last one," if function.is_never_last else ""} to a row of a whole tile.
 % elif cpu.VW > 1:
-// Takes the sums of a block of k to VW columns of the result, of which `count` exist.
+// Adds the sums of a block of k to VW columns of the result, of which `count` exist.
 % else:
-// Takes the sum of a block of k to the result.
+// Adds the sum of a block of k to the result.
 % endif
 static inline void ${function.signature}
 {
-% for v in vectors:
-    ${vector} ${v.value} = ${result.scaled(v.sum)};
+% for suffix in function.suffixes:
+    % if wide.real != element.real:
+    ${vector} value${suffix} = scale(alpha, convert_${wide.vector(cpu.VW)}(sum${suffix}));
+    % else:
+    ${vector} value${suffix} = scale(alpha, sum${suffix});
+    % endif
 % endfor
 % if problem.c:
     if (first) {
-        % for v in vectors:
-        ${v.value} += scale(beta, ${v.c});
+        % for j, suffix in suffixes:
+        value${suffix} += scale(beta, ${load("c", j, problem.c)});
         % endfor
     } else {
 % else:
     if (!first) {
 % endif
-        % for v in vectors:
-        ${v.value} += ${v.partial};
+        % for j, suffix in suffixes:
+        value${suffix} += ${load_partial(j)};
         % endfor
     }
 % if wide.converts and function.asks_last:
     if (!last) {
-        ${store_partial(vectors)}
+        % for statement in partial_stores:
+        ${statement};
+        % endfor
         return;
     }
-    % if kernel.result.has_epilogue:
-    ${epilogue(vectors)}
+    % if problem.bias or problem.activation:
+    ${epilogue(suffixes)}
     % endif
 % elif function.asks_last:
     if (last) {
-        ${epilogue(vectors)}
+        ${epilogue(suffixes)}
     }
 % endif
-% if wide.converts and function.is_never_last:
-    ${store_partial(vectors)}
-% else:
-    % for v in vectors:
-    ${v.store}
-    % endfor
-% endif
+% for statement in partial_stores if wide.converts and function.is_never_last else stores:
+    ${statement};
+% endfor
 }
 </%def>
 
-<%def name="store_partial(vectors)" filter="trim">
-% for v in vectors:
-${v.store_partial}
-% endfor
-</%def>
-
-<%def name="epilogue(vectors)" filter="trim">
-% for v in vectors:
+<%def name="epilogue(suffixes)" filter="trim">
+<% broadcast = f".s{'01' * cpu.VW}" if problem.complex and cpu.VW > 1 else "" %>\
+% for j, suffix in suffixes:
 % if problem.bias == "column":
-${v.value} += ${v.bias};
+value${suffix} += bias[${j}];
 % elif problem.bias == "row":
-${v.value} += (${wide.load("bias", 1)})${kernel.result.broadcast};
+value${suffix} += (${wide.load("bias", 1)})${broadcast};
 % endif
 % if problem.activation:
-${v.value} = activate(${v.value});
+value${suffix} = activate(value${suffix});
 % endif
 % endfor
 </%def>
 
 <%def name="load_bias()" filter="trim">
-<% result = kernel.result %>
-${result.vector} biases[VECTORS];
+<%
+    def load(column):
+        loaded = kernel.result.load(f"bias + {column} * bias_stride", "bias_stride", f"column_end - {column}")
+        return loaded if cpu.VW > 1 else f"{column} < column_end ? {loaded} : (wide)(0)"
+%>
+${kernel.result.vector} biases[VECTORS];
 % if cpu.vectors > 1:
 for (int j = 0; j < VECTORS; ++j) {
     const extent column = first_column + j * VW;
-    biases[j] = ${result.load_bias("column")};
+    biases[j] = ${load("column")};
 }
 % else:
-biases[0] = ${result.load_bias("first_column")};
+biases[0] = ${load("first_column")};
 % endif
 </%def>
 
@@ -228,26 +255,33 @@ const __global ${wide.stored} *c_tile = c + C_AT(tile_row, first_column);
 </%def>
 
 <%def name="prefetch()" filter="trim">
+<% name, r = "partial" if wide.converts else "out", "r" if cpu.MR > 1 else "0" %>\
 // Prefetch the result while its sums are formed.
 <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
-% for vector in kernel.result.prefetched:
-__builtin_prefetch(${vector}, 1, 3);
+% for j in range(cpu.vectors):
+__builtin_prefetch(${in_tile(name, r, str(j))}, 1, 3);
 % endfor
 </%cpu_loop:repeat>
 </%def>
 
 <%def name="finish()" filter="trim">
+<%
+    edge, row = kernel.result.functions[0], kernel.result.functions[-1]
+    r, j = "r" if cpu.MR > 1 else "0", "j" if cpu.vectors > 1 else "0"
+    vector = f"sums[{r}][{j}]" if cpu.MR * cpu.vectors > 1 else "sum0_0"
+    columns = "tile_columns - j * VW" if cpu.vectors > 1 else "tile_columns"
+%>
 const int tile_rows = min(row_end - tile_row, (extent)MR);
 const int tile_columns = min(column_end - first_column, (extent)NR);
 % if problem.activation:
-// A whole tile stays in registers; an activation of each vector would make that too much text.
+// A whole tile stays in registers. An activation of each of its vectors would be too much code.
 if (tile_rows == MR && tile_columns == NR && !last) {
 % else:
 // A whole tile stays in registers.
 if (tile_rows == MR && tile_columns == NR) {
 % endif
-    % for call in kernel.result.whole_rows:
-    ${call}
+    % for number, names in enumerate(kernel.sum_names):
+    ${row.call(names, str(number), "0", "VW")}
     % endfor
 } else {
     % if cpu.MR * cpu.vectors > 1:
@@ -259,7 +293,7 @@ if (tile_rows == MR && tile_columns == NR) {
     % endif
     <%cpu_loop:repeat variable="r" condition="r < tile_rows" turns="${cpu.MR}">
     <%cpu_loop:repeat variable="j" condition="j * VW < tile_columns" turns="${cpu.vectors}">
-    ${kernel.result.edge}
+    ${edge.call([vector], r, j, columns)}
     </%cpu_loop:repeat>
     </%cpu_loop:repeat>
 }

@@ -1,18 +1,18 @@
 ## The sums of a tile of the CPU family, in the vectors `sum<row>_<vector>`.
 ##
-## Context: kernel, element, cpu, problem, multiply_add_of. The text sees the tile's position
-## (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and what was
-## packed (`a_block`, `panel`).
+## Context: kernel, element, cpu, problem, multiply_add_of, zeroed. The generated text uses the tile's
+## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and the packed
+## operands (`a_block`, `panel`).
 <%def name="multiply()" filter="trim">
 % if kernel.prefetches_b:
 const int tile = (tile_row - row_begin) / MR;
 for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
-    % for column in kernel.prefetched_columns:
-    __builtin_prefetch(b + B_AT(first_depth + p, ${column}), 0, 2);
+    % for j in range(cpu.vectors):
+    __builtin_prefetch(b + B_AT(first_depth + p, ${plus("first_column + NR", times(j, "VW"))}), 0, 2);
     % endfor
 }
 % endif
-// ${cpu.MR} x ${cpu.vectors} vectors${kernel.twice} in registers.
+// ${cpu.MR} x ${cpu.vectors} vectors${" twice" if problem.complex else ""} in registers.
 % for names in kernel.sum_names:
 % for part in kernel.sums:
 % for sums in zeroed(part + name for name in names):
@@ -29,18 +29,18 @@ const long b_step = whole ? b_row_stride : NR;
 const __global vector *b_row = (const __global vector *)panel;
 % endif
 for (int p = 0; p < depth; ++p) {
-    % for j, vector in enumerate(kernel.b_vectors):
-    const vector b${j} = ${vector};
+    % for j in range(cpu.vectors):
+    const vector b${j} = ${f"load_vector({plus('b_row', times(j, 'VW'))})" if kernel.in_place else f"b_row[{j}]"};
     % endfor
     % for r, names in enumerate(kernel.sum_names):
     % for i, part in enumerate(kernel.sums):
-    const vector ${part}a${r} = a_tile[${kernel.a_offset(r, i)}];
+    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "KC"), i)}];
     % for j, name in enumerate(names):
     ${part}${name} = ${multiply_add_of(f"{part}a{r}", f"b{j}", f"{part}{name}")};
     % endfor
     % endfor
     % endfor
-    a_tile += ${kernel.a_step};
+    a_tile += ${times(element.parts, "MR" if kernel.a_by_column else 1)};
     b_row += ${"b_step" if kernel.in_place else "VECTORS"};
 }
 % if problem.complex:

@@ -1,9 +1,9 @@
-## Few rows: B, by far the largest matrix, is read once, where it lies. A work-group takes MR rows of
-## A and some columns of B; its work-items divide k, and add their sums in local memory at the end.
+## Few rows: B, by far the largest matrix, is read once, in place. A work-group multiplies MR rows of A by some
+## columns of B; its work-items divide k, and add their sums in local memory at the end.
 ##
-## Context: gemv (a GemvConfig), b_along_k (whether B's vectors lie along k: work-items that read
-## neighbouring vectors are neighbours), a_in_vectors and b_in_vectors (whether a work-item reads VW
-## elements at once), a_sign and b_sign (the factor that conjugates a vector, by its width).
+## Context: gemv (a GemvConfig), b_along_k (whether B's vectors lie along k; neighbouring work-items read
+## neighbouring vectors), a_in_vectors and b_in_vectors (whether a work-item reads VW elements at once),
+## a_sign and b_sign (the factor that conjugates a vector, by its width).
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
@@ -45,8 +45,8 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
         }
 </%def>
 
-## The values at `depth` and the VW - 1 after it. Rows and columns beyond the matrix repeat the last one, and
-## are not stored.
+## Loads the values at `depth` and the VW - 1 depths after it. Rows and columns beyond the matrix repeat the
+## last one, and are not stored.
 <%def name="load(a_in_vectors, b_in_vectors)" filter="trim">
     #pragma unroll
     for (int r = 0; r < MR; ++r) {
@@ -98,7 +98,7 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
 % endif
 </%def>
 
-## The values at `depth` alone.
+## Loads the values at `depth` alone.
 <%def name="load_one_depth()" filter="trim">
     #pragma unroll
     for (int r = 0; r < MR; ++r) {
@@ -120,7 +120,7 @@ ${streaming.function(gemv.VW * element.stored_bytes)}
         ${multiply("VW")}
     }
     % if gemv.VW > 1:
-    // The tail of k is less than a vector, and belongs to one work-item.
+    // The tail of k is shorter than a vector, and belongs to one work-item.
     for (; depth < k; ++depth) {
         element a_values[MR];
         element b_values[VW];

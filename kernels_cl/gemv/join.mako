@@ -1,6 +1,6 @@
-## The sums of the work-items that divide k, joined in local memory until the first have all.
-## A work-item has accumulators[`rows`][`columns`]; its numbers are `lane_n`, of LANES_N, and `lane_k`
-## along k.
+## Joins, in local memory, the sums of the work-items that divide k. Afterwards those with lane_k = 0
+## hold the totals. A work-item has accumulators[`rows`][`columns`] and the numbers `lane_n` (of LANES_N)
+## along the columns and `lane_k` along k.
 
 <%def name="join_all(steps, rows, columns)" filter="trim">
     % for step in steps:
@@ -9,11 +9,11 @@
     % endfor
 </%def>
 
-## For each of the work-items whose sums one takes.
-<%def name="each_giver(step)" filter="trim">
-% if step.fan_in > 1:
+## For each of the `count` work-items that pass their sums to one taker.
+<%def name="each_giver(count)" filter="trim">
+% if count > 1:
     #pragma unroll
-    for (int giver = 0; giver < ${step.fan_in}; ++giver) {
+    for (int giver = 0; giver < ${count}; ++giver) {
         ${capture(caller.body) | trim}
     }
 % else:
@@ -21,38 +21,42 @@
 % endif
 </%def>
 
-## Some work-items along k give their sums to the others.
+## Some work-items along k pass their sums to the others.
 <%def name="join(step, first, last, rows, columns)" filter="trim">
 <%
     holders = step.givers + step.takers
+    fan_in = step.givers // step.takers
     add = "add" if step.takers > 1 else "adds"
-    row = f"(giver * {rows} + r)" if step.fan_in > 1 else "r"
+    row = f"(giver * {rows} + r)" if fan_in > 1 else "r"
+    # From one sum of a work-item to its next in local memory; where a taker's sums start.
+    distance = f"({step.takers} * LANES_N)" if step.takers > 1 else "LANES_N"
+    taker = plus(times(modulo("lane_k", step.takers), "LANES_N"), "lane_n")
 %>
-    // ${holders} work-items along k have sums: ${step.takers} of them ${add} those of the others.
+    // ${holders} work-items along k hold sums; ${step.takers} of them ${add} those of the others.
     % if first:
     if (lane_k >= ${step.takers}) {
     % else:
     if (lane_k >= ${step.takers} && lane_k < ${holders}) {
     % endif
         __local element *given =
-            sums + ${step.giver} * ${rows} * ${columns} * ${step.distance} + ${step.taker};
+            sums + (${divided("lane_k", step.takers)} - 1) * ${rows} * ${columns} * ${distance} + ${taker};
         #pragma unroll
         for (int r = 0; r < ${rows}; ++r) {
             #pragma unroll
             for (int j = 0; j < ${columns}; ++j) {
-                given[(r * ${columns} + j) * ${step.distance}] = accumulators[r][j];
+                given[(r * ${columns} + j) * ${distance}] = accumulators[r][j];
             }
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lane_k < ${step.takers}) {
-        const __local element *given = sums + ${step.taker};
-        <%call expr="each_giver(step)">
+        const __local element *given = sums + ${taker};
+        <%call expr="each_giver(fan_in)">
             #pragma unroll
             for (int r = 0; r < ${rows}; ++r) {
                 #pragma unroll
                 for (int j = 0; j < ${columns}; ++j) {
-                    accumulators[r][j] += given[(${row} * ${columns} + j) * ${step.distance}];
+                    accumulators[r][j] += given[(${row} * ${columns} + j) * ${distance}];
                 }
             }
         </%call>

@@ -1,9 +1,9 @@
-## Few rows by NVIDIA's matrix units. B, by far the largest matrix, is read once, and goes from memory
-## to the registers of the lanes that multiply it: no local memory, no barrier until sums are joined.
+## Few rows by NVIDIA's matrix units. B, by far the largest matrix, is read once, directly into the registers of
+## the lanes that multiply it, without local memory; there is no barrier until sums are joined.
 ##
-## The unit computes the transposed product: 16 columns of B by 8 rows of A. All depths of a fragment
-## are summed, so their order does not matter as long as both operands have the same: a lane takes RUN
-## neighbouring depths, four of them for each fragment.
+## The unit computes the transposed product: 16 columns of B by 8 rows of A. All depths of a fragment are
+## summed, so their order does not matter as long as it is the same for both operands: a lane takes RUN
+## consecutive depths, four for each fragment.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
@@ -12,8 +12,8 @@ ${prelude.types()}
 
 #define MR ${gemv.MR}  // rows of a work-group
 #define VW ${gemv.VW}  // columns of a lane
-#define COLUMNS (8 * VW)  // and of a work-group, and of each of its sub-groups
-#define RUN ${gemv.run}  // neighbouring depths of a lane
+#define COLUMNS (8 * VW)  // of a work-group, and of each of its sub-groups
+#define RUN ${gemv.run}  // consecutive depths of a lane
 #define LANES_N ${unit.lanes}  // lanes of a sub-group
 #define SUBGROUPS ${gemv.SUBGROUPS}  // along k
 #define ITEMS (SUBGROUPS * LANES_N)
@@ -43,7 +43,7 @@ static inline uint pair(const ushort first, const ushort second)
     return first | (uint)second << 16;
 }
 
-## `vector` elements at once, into an array of which `target` is the beginning of an entry.
+## Loads `vector` elements at once to an array; `target` is the start of the text of its first entry.
 <%def name="load_words(target, at, vector, streamed)" filter="trim">
     % if streamed:
     const ${words[2 * vector]} bits = load_streamed(${at});
@@ -174,7 +174,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         const extent depth = first_depth + lane_n % 4 * RUN;
         uint a_words[A_FRAGMENTS][RUN / 2];
         uint b_words${"[VW][RUN / 2]" if along_k else "[RUN][VW / 2]"};
-        // All lanes of a sub-group take the same branch: all must multiply.
+        // All lanes of a sub-group take the same branch, as all must multiply.
         if (first_depth + DEPTH <= k && first_column + COLUMNS <= n) {
             ${load_b(True)}
             ${load_a(True)}

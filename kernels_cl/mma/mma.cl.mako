@@ -1,5 +1,6 @@
-## Matrix units: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. Slabs
-## are copied as they lie, past the registers or through them; sub-groups multiply fragments of them.
+## Matrix units: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. Slabs keep
+## the order of global memory and are copied past the registers or through them; sub-groups multiply their
+## fragments.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%namespace name="half" file="/common/ptx_half.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
@@ -11,7 +12,7 @@
 ${prelude.types()}
 typedef ${stored} stored;  // an element of A or B in local memory
 % if not past_registers:
-typedef ${vector} vector;  // 16 bytes, which are copied at once
+typedef ${vector} vector;  // 16 bytes that are copied at once
 % endif
 % if unit.spelling == "builtin":
 typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a fragment of the result
@@ -21,7 +22,7 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 #define NWG ${tiles.NWG}  // columns of it
 #define KWG ${tiles.KWG}  // depth of a slab
 % if tiles.SLICES > 1:
-#define SLICES ${tiles.SLICES}  // of the sub-groups; each multiplies its own part of every slab
+#define SLICES ${tiles.SLICES}  // of sub-groups; each multiplies its own part of every slab
 #define SLICE_DEPTH (KWG / SLICES)  // depth of that part
 % endif
 % if tiles.STAGES > 1:
@@ -35,24 +36,26 @@ typedef ${element.vector(unit.result_elements)} sums;  // a lane's elements of a
 #define B_FRAGMENTS (SUBGROUP_N / ${unit.n})
 % for one in slabs:
 % if fragments.way == "ldmatrix" and not one.by_elements:
-#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${one.positions}, and 32 bytes deep
+<% positions = "rows" if one.name == "a" else "columns" %>\
+#define ${one.name.upper()}_LOADS (SUBGROUP_${one.index.upper()} / 16)  // of 16 ${positions} and 32 bytes along k
 % endif
 % endfor
 % if collected:
-#define COLLECTED_PITCH (SUBGROUP_N + ${collected.padding})  // results from one row to the next in local memory
-#define ROW_VECTORS ${"SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})"}  // of ${collected.width} in a row of a sub-group's results
+#define COLLECTED_PITCH ${collected_pitch}  // results from one row to the next in local memory
+<% row_vectors = "SUBGROUP_N" if collected.width == 1 else f"(SUBGROUP_N / {collected.width})" %>\
+#define ROW_VECTORS ${row_vectors}  // vectors of ${collected.width} in a row of a sub-group's results
 % endif
 % if joined:
 #define JOINED_PITCH ${joined.pitch}  // sums from one row of a slice's tile to the next in local memory
 #define JOINED_TILE (MWG * JOINED_PITCH)
-#define ROW_VECTORS (NWG / ${joined.width})  // of ${joined.width} results in a row of the tile
+#define ROW_VECTORS (NWG / ${joined.width})  // vectors of ${joined.width} results in a row of the tile
 % endif
 % if tiles.FILL:
 ${stream_k.defines(tile_sums, "registers")}
 % endif
 % for one in slabs:
 
-// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in memory.
+// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in global memory.
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
 % if one.terms > 1:
 #define ${one.name.upper()}_TERM ${one.rows * one.pitch}  // elements from one split term to the next
@@ -76,8 +79,8 @@ ${prelude.address("out", problem.out)}
 ${prelude.address("c", problem.c)}
 % endif
 
-## An inlined activation of many instructions keeps NVIDIA's compiler from unrolling the loops over the
-## accumulators, which then lie in memory, or makes it spill them.
+## If a long activation were inlined, NVIDIA's compiler would not unroll the loops over the accumulators,
+## which would then lie in memory, or it would spill them.
 % if approximates:
 ${ptx_activation.functions(pairs=False)}
 
@@ -102,10 +105,16 @@ ${half.added()}
 % endif
 % endif
 
-## The registers of fragments; with FRAGMENTS 2, two sets of them, used in turn.
+## The registers of fragments; with FRAGMENTS = 2 two sets that alternate.
 <%def name="declare_fragments()" filter="trim">
-    ${unit.register} ${fragments.declared(products, "a", tiles)};
-    ${unit.register} ${fragments.declared(products, "b", tiles)};
+<%
+    buffers = "[2]" if tiles.FRAGMENTS == 2 else ""
+    of_a, of_b = (products.a_numbers, unit.a_registers), (products.b_numbers, unit.b_registers)
+%>\
+% for name, (numbers, registers) in (("a", of_a), ("b", of_b)):
+<% count = times(f"{name.upper()}_FRAGMENTS", registers * fragments.steps) %>\
+    ${unit.register} ${products.array(name, buffers, numbers)}[${count}];
+% endfor
 </%def>
 
 <%def name="load_fragments(buffer, p)" filter="trim">
@@ -113,12 +122,12 @@ ${half.added()}
     ${fragment.load(slabs[1], buffer, p)}
 </%def>
 
-## The fragments of a depth are loaded, then multiplied.
+## Loads the fragments of a depth, then multiplies them.
 <%def name="multiply_slab()" filter="trim">
 % if unit.spelling == "ptx":
     #pragma unroll
 % else:
-    // Unrolled, the loads of all steps are moved to the front, and registers spill.
+    // If this were unrolled, the compiler would move the loads of all steps to the front, and spill registers.
     #pragma unroll 1
 % endif
     for (int p = 0; p < ${slice_depth}; p += STEP) {
@@ -138,11 +147,11 @@ ${half.added()}
 % endif
 </%def>
 
-## Such a slab: the next one's copies are started as soon as this one has arrived.
+## Multiplies such a slab. The copies of another slab start as soon as this one has arrived.
 <%def name="copy_and_multiply_slab()" filter="trim">
 % if tiles.FRAGMENTS == 2:
-    // While fragments are multiplied, those of the next depth are loaded: at the end of a slab the
-    // first of the next one.
+    // While fragments are multiplied, those of the next depth are loaded, at the end of a slab those
+    // of the next slab.
     #pragma unroll
     for (int p = 0; p < ${slice_depth}; p += STEP) {
         if (p + STEP == ${slice_depth}) {
@@ -181,7 +190,7 @@ ${half.added()}
 % endif
 </%def>
 
-## Registers of a lane's sums, as `accumulators[i][j][r]`, or `[i][j][number][r]` where elements are complex.
+## The loop over a lane's sums, `accumulators[i][j][r]`, or `[i][j][number][r]` for complex elements.
 <%def name="each_sum()" filter="trim">
     #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; ++i) {
@@ -205,7 +214,8 @@ ${half.added()}
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
 % for one in slabs:
-    __local stored ${one.name}_local[${one.local_elements}] __attribute__((aligned(16)));
+<% elements = times("STAGES" if tiles.STAGES > 1 else 1, f"{one.name.upper()}_SLAB") %>\
+    __local stored ${one.name}_local[${elements}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:
     ${stream_k.locals()}

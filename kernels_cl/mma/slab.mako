@@ -1,14 +1,13 @@
-## Slabs of A and B on their way into local memory, where they lie as in memory.
+## Copies slabs of A and B into local memory, in the order of global memory.
 ##
-## Past the registers, `copy_slab` starts a slab's copies. Through registers it takes two steps:
-## `fetch_slab` reads what a work-item copies from global memory, `store_slab` takes it to local memory; apart, so
-## that the next slab can be on its way while this one is multiplied.
+## Past the registers, `copy_slab` starts a slab's copies. Through registers a copy takes two steps:
+## `fetch_slab` reads a work-item's vectors from global memory, `store_slab` writes them to local memory. So
+## the next slab can be read while this one is multiplied.
 ##
-## Rows and columns of a slab are those of memory: the elements of a row are neighbours.
+## Rows and columns of a slab are those in memory: the elements of a row are contiguous.
 ##
-## Context: slabs (MatrixSlab), copied (those of them whose copying functions differ), tiles (a
-## MatrixConfig), past_registers, first_depth and last_depth (in C: the depths that a work-group
-## multiplies).
+## Context: slabs (MatrixSlab), copied (the slabs whose copying functions differ), tiles (a MatrixConfig),
+## past_registers, first_depth and last_depth (in C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 
 <%def name="functions()" filter="trim">
@@ -47,24 +46,29 @@ static inline vector load_elements(const __global ${slab.element.stored} *from, 
     const __global stored *elements = (const __global stored *)from;
     vector loaded = (vector)(0);
     % for one in range(slab.width):
-    if (${one} < count) loaded${slab.lane(one)} = elements[${one}];
+    if (${one} < count) loaded${slab.element.lane(one, slab.width)} = elements[${one}];
     % endfor
     return loaded;
 }
 </%def>
 
 <%def name="fetch_function(slab)" filter="trim">
-% if slab.loads_of_vector > 1:
-// A vector whose address is a multiple of less than its size.
+<%
+    loads = slab.width // slab.vector  # of a vector
+    load_type = f"{slab.bits}{slab.vector if slab.vector > 1 else ''}"
+    row_of_number, column_of_number = slab.place("number")
+%>
+% if loads > 1:
+// Loads a vector in parts: its address is aligned to less than its size.
 static inline vector load_vector${slab.suffix}(const __global ${slab.element.stored} *from)
 {
-    const __global ${slab.load_type} *loads = (const __global ${slab.load_type} *)from;
-    return (vector)(${slab.loaded_vector});
+    const __global ${load_type} *loads = (const __global ${load_type} *)from;
+    return (vector)(${", ".join(f"loads[{one}]" for one in range(loads))});
 }
 
 % endif
-// Reads this work-item's vectors of a slab of ${slab.rows} rows and ${slab.length} columns. What lies
-// outside the matrix is zero, and adds nothing.
+// Reads this work-item's vectors of a slab of ${slab.rows} rows and ${slab.length} columns. Elements outside
+// the matrix are zero, and add nothing.
 static inline void fetch_slab${slab.suffix}(
     vector *fetched, const __global ${slab.element.stored} *matrix, const long stride, const int item,
     const extent first_row, const extent row_end, const extent first_column, const extent column_end)
@@ -72,9 +76,9 @@ static inline void fetch_slab${slab.suffix}(
     if (first_row + ${slab.rows} <= row_end && first_column + ${slab.length} <= column_end) {
         <%call expr="each_vector(slab)">
             const int number = ${slab.number};
-            const extent row = first_row + ${slab.row_of_number};
-            const extent column = first_column + ${slab.column_of_number};
-            % if slab.loads_of_vector > 1:
+            const extent row = first_row + ${row_of_number};
+            const extent column = first_column + ${column_of_number};
+            % if loads > 1:
             fetched[${slab.i}] = load_vector${slab.suffix}(matrix + row * stride + column);
             % else:
             fetched[${slab.i}] = *(const __global vector *)(matrix + row * stride + column);
@@ -83,8 +87,8 @@ static inline void fetch_slab${slab.suffix}(
     } else {
         <%call expr="each_vector(slab)">
             const int number = ${slab.number};
-            const extent row = first_row + ${slab.row_of_number};
-            const extent column = first_column + ${slab.column_of_number};
+            const extent row = first_row + ${row_of_number};
+            const extent column = first_column + ${column_of_number};
             % if slab.edges == "elements":
             const int inside = row < row_end ? clamp(column_end - column, (extent)0, (extent)${slab.width}) : 0;
             fetched[${slab.i}] = load_elements(matrix + (inside ? row * stride + column : 0), inside);
@@ -100,48 +104,67 @@ static inline void fetch_slab${slab.suffix}(
 </%def>
 
 <%def name="write_function(slab)" filter="trim">
-// Takes them to local memory, where rows are ${slab.pitch} elements apart.
+// Writes them to local memory, where rows are ${slab.pitch} elements apart.
 static inline void store_slab${slab.suffix}(__local stored *slab, const vector *fetched, const int item)
 {
     <%call expr="each_vector(slab)">
         const int number = ${slab.number};
-        const int row = ${slab.row_of_number};
-        const int column = ${slab.column_of_number};
+<% row, column = slab.place("number") %>\
+        const int row = ${row};
+        const int column = ${column};
         *(__local vector *)(slab + row * ${slab.pitch} + column) = fetched[${slab.i}];
     </%call>
 }
 </%def>
 
 <%def name="copy_function(slab)" filter="trim">
+<%
+    # Rows and columns from a work-item's first vector to its vector i.
+    vectors = slab.length // slab.width  # of a row
+    row_step, column_step = times(slab.i, slab.items // vectors), "0"
+    if slab.items < vectors:
+        in_row = vectors // slab.items
+        row_step, column_step = divided(slab.i, in_row), times(modulo(slab.i, in_row), slab.items * slab.width)
+    row_of_copy, column_of_copy = plus("row", row_step), plus("column", column_step)
+    target = plus("slab", times(row_of_copy, slab.pitch), column_of_copy)
+    source = plus("next", times(row_step, "stride"), column_step)
+%>
 // Starts the copies of this work-item's vectors of a slab. The first one comes from `next` and goes to
-// (row, column). What lies outside the matrix is not read, but zero, and adds nothing.
+// (row, column). Elements outside the matrix are not read; they become zeros, which add nothing.
 static inline void copy_slab${slab.suffix}(
     __local stored *slab, const __global ${slab.element.stored} *next, const long stride,
     const int row, const int column,
     const extent first_row, const extent row_end, const extent first_column, const extent column_end)
 {
     <%call expr="each_vector(slab)">
-        const bool in_rows = ${slab.row_of_copy} < row_end - first_row;
-        const extent columns = column_end - first_column - ${slab.column_of_copy};
+        const bool in_rows = ${row_of_copy} < row_end - first_row;
+        const extent columns = column_end - first_column - ${column_of_copy};
         % if slab.edges == "vectors":
         const int bytes = in_rows && columns > 0 ? 16 : 0;
         % else:
         const int left = clamp(columns, (extent)0, (extent)${slab.width});
         const int bytes = in_rows ? left * ${slab.element.stored_bytes} : 0;
         % endif
-        ${async_copy.copy(slab.copy_target, slab.copy_source, 16, "bytes")}
+        ${async_copy.copy(target, source, 16, "bytes")}
     </%call>
 }
 </%def>
 
-## A work-item's first vector of a slab, and where that of the next slab comes from. Its others are at the
-## same distance from it in all work-items.
+## A work-item's first vector of a slab, and the address of that of the next slab. All work-items have
+## their other vectors at the same distances from the first one.
 <%def name="first_copies()" filter="trim">
     ${part_sizes()}
     % for slab in slabs:
-    const int ${slab.name}_row = ${slab.first_row};
-    const int ${slab.name}_column = ${slab.first_column};
-    const __global ${slab.element.stored} *${slab.name}_next = ${slab.first_copy(first_depth)};
+<%
+    row, column = slab.place("item")
+    rows, columns = f"{slab.name}_tile", first_depth
+    if not slab.along_k:
+        rows, columns = columns, rows
+    first = plus(slab.name, times(plus(rows, f"{slab.name}_row"), slab.stride), columns, f"{slab.name}_column")
+%>\
+    const int ${slab.name}_row = ${row};
+    const int ${slab.name}_column = ${column};
+    const __global ${slab.element.stored} *${slab.name}_next = ${first};
     % endfor
 </%def>
 
@@ -154,8 +177,8 @@ static inline void copy_slab${slab.suffix}(
     % endfor
 </%def>
 
-## A statement for each split term of a slab; it is told how far that is from the first one in memory and in
-## local memory, and which of the fetched arrays is its own.
+## A statement for each split term of a slab. Its arguments are the distances from the first term in global
+## memory and in local memory, and the index of the fetched array.
 <%def name="each_term(slab, statement)" filter="trim">
 % if slab.terms > 1:
     #pragma unroll
@@ -175,14 +198,15 @@ static inline void copy_slab${slab.suffix}(
 </%def>
     % for slab in slabs:
     ${each_term(slab, statement)}
-    ${slab.name}_next += ${slab.advance};
+    ${slab.name}_next += ${"KWG" if slab.along_k else f"KWG * {slab.stride}"};
     % endfor
 </%def>
 
 ## Reads the slabs at `depth`.
 <%def name="fetch(depth)" filter="trim">
 <%def name="statement(slab, in_matrix, in_local, own)" filter="trim">
-    fetch_slab${slab.suffix}(${slab.fetch_arguments(own, in_matrix)}, ${slab.region(depth, last_depth)});
+<% arguments = f"{slab.name}_fetched{own}, {slab.name}{in_matrix}, {slab.stride}, item" %>\
+    fetch_slab${slab.suffix}(${arguments}, ${slab.region(depth, last_depth)});
 </%def>
     % for slab in slabs:
     ${each_term(slab, statement)}
@@ -198,8 +222,8 @@ static inline void copy_slab${slab.suffix}(
     % endfor
 </%def>
 
-## The loop over the slabs with STAGES of each operand in local memory, all but one on their way.
-## A copy has arrived once its work-item has waited for it and all have passed the barrier.
+## The loop over the slabs with STAGES slabs of each operand in local memory, of which all but one are being
+## copied. A copy is complete once its work-item has waited for it and all have passed the barrier.
 <%def name="walk_past_registers(start, multiply)" filter="trim">
     ${first_copies()}
     extent depth = ${first_depth};  // of the slab that is copied next
@@ -225,13 +249,13 @@ static inline void copy_slab${slab.suffix}(
     ${async_copy.wait(0)}
 </%def>
 
-## After it the slab that is multiplied next has arrived, and the one multiplied last may be overwritten.
+## Afterwards the slab that is multiplied next has arrived, and the previous one may be overwritten.
 <%def name="wait_for_slab()" filter="trim">
     ${async_copy.wait(tiles.STAGES - 2)}
     barrier(CLK_LOCAL_MEM_FENCE);
 </%def>
 
-## Starts the copies of one more slab, over the one that was multiplied last.
+## Starts the copies of another slab, over the one that was multiplied last.
 <%def name="copy_next()" filter="trim">
     ${copy_slabs("stage_to_fill")}
     ${async_copy.end_group()}
@@ -243,9 +267,8 @@ static inline void copy_slab${slab.suffix}(
     stage = stage == STAGES - 1 ? 0 : stage + 1;
 </%def>
 
-## The loop over the slabs with one or two of each operand in local memory: while one is multiplied,
-## the next is read into registers, and then written to the other stage, or over the one that was
-## multiplied.
+## The loop over the slabs with one or two slabs of each operand in local memory. While one is multiplied,
+## the next is read into registers; then it is written to the other stage, or over the multiplied slab.
 <%def name="walk_through_registers(multiply)" filter="trim">
     ${part_sizes()}
     % for slab in slabs:
@@ -281,7 +304,7 @@ static inline void copy_slab${slab.suffix}(
     }
 </%def>
 
-## Where in the slab this sub-group begins to multiply.
+## Pointers to the sub-group's part of the slabs.
 <%def name="slab_pointers()" filter="trim">
     % for slab in slabs:
     const __local stored *${slab.pointer} = ${slab.multiplied};

@@ -1,7 +1,7 @@
-## The results of a work-group of matrix units, from the registers to where they belong.
+## Stores the results of a work-group of matrix units from its registers.
 ##
 ## Context: collected (a CollectedResults or None), joined (a JoinedResults or None), results (a ResultText),
-## unit (a MatrixUnit), products (ElementProducts), whole (the operands as they were before they were split, or
+## unit (a MatrixUnit), products (ElementProducts), whole (the layouts of the operands before splitting, or
 ## None), and what all gemm templates see.
 
 <%def name="store_results()" filter="trim">
@@ -19,9 +19,9 @@
 
 ## For each row of fragment row i in which a lane has results.
 <%def name="each_group(statements)" filter="trim">
-% if unit.result.groups > 1:
+% if unit.result_lanes.groups > 1:
         #pragma unroll
-        for (int group = 0; group < ${unit.result.groups}; ++group) {
+        for (int group = 0; group < ${unit.result_lanes.groups}; ++group) {
             ${statements()}
         }
 % else:
@@ -30,8 +30,8 @@
 </%def>
 
 <%def name="join_and_store()" filter="trim">
-    // Each slice writes its sums to local memory, over the slabs that all have multiplied; then each
-    // work-item adds up those of ${joined.width} results at a time, in the order of the slices.
+    // Each slice writes its sums to local memory, over slabs that all have multiplied. Then each
+    // work-item adds up the sums of ${joined.width} results at a time, in the order of the slices.
     barrier(CLK_LOCAL_MEM_FENCE);
     __local wide *joined = (__local wide *)${joined.slab}_local;
     #pragma unroll
@@ -58,28 +58,33 @@
     }
 </%def>
 
-## A lane's sums in one row of a fragment, in all fragments side by side.
+## Writes a lane's sums in one row of all fragments side by side.
 <%def name="write_group()" filter="trim">
             const int tile_row = a_first + ${unit.m} * i + ${results.row};
             __local wide *to_row = joined + slice * JOINED_TILE + tile_row * JOINED_PITCH + b_first;
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
-                % for first in range(0, unit.result.width, results.joined_at_once):
-                % if results.joined_at_once > 1:
-                *(__local ${results.joined_vector} *)(to_row + ${results.column_after(first)}) =
-                    (${results.joined_vector})(${results.lane_sums(first)});
+<%
+    at_once = min(unit.result_lanes.width, joined.vector)
+    vector = f"{wide.real}{at_once}"
+%>\
+                % for first in range(0, unit.result_lanes.width, at_once):
+                % if at_once > 1:
+                *(__local ${vector} *)(to_row + ${plus(results.column, first)}) =
+                    (${vector})(${", ".join(results.lane_sum(first + one) for one in range(at_once))});
                 % else:
-                to_row[${results.column_after(first)}] = ${results.lane_sum(first)};
+                to_row[${plus(results.column, first)}] = ${results.lane_sum(first)};
                 % endif
                 % endfor
             }
 </%def>
 
 <%def name="add_slice()" filter="trim">
+<% vector = f"{wide.real}{joined.read}" %>\
             % for first in range(0, joined.width, joined.read):
             % if joined.read > 1:
             {
-                const ${results.read_vector} read = ${results.read_sums(first)};
+                const ${vector} read = *(const __local ${vector} *)(${plus("from", first)});
                 % for lane in range(joined.read):
                 sums[${first + lane}] += read.s${lane};
                 % endfor
@@ -91,8 +96,8 @@
 </%def>
 
 <%def name="collect_and_store()" filter="trim">
-    // A lane's results are a few bytes of each row, which memory takes slowly: a sub-group collects
-    // them in local memory, over the slabs that all have multiplied.
+    // A lane's results are a few bytes of each row, and storing them so is slow: a sub-group collects
+    // them in local memory, over slabs that all have multiplied.
     barrier(CLK_LOCAL_MEM_FENCE);
     __local ${wide.stored} *collected =
         (__local ${wide.stored} *)${collected.slab}_local + item / ${unit.lanes} * (${unit.m} * COLLECTED_PITCH);
@@ -116,8 +121,8 @@
 asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
 </%def>
 
-## Vectors are parts of rows of `matrix`; where rows end within one, it goes by elements. A sub-group
-## takes neighbours, of one row where that is as long.
+## Copies vectors of rows of `matrix`, and single elements where a row ends within a vector. A sub-group copies
+## neighbouring vectors, of one row if that is long enough.
 <%def name="each_vector(matrix, copy)" filter="trim">
 <%
     space = "const __global" if matrix == "c" else "__global"
@@ -157,34 +162,38 @@ ${here} = ${there};
 ${there} = ${here};
 </%def>
 
-## A lane's results in one row of fragments side by side, to where they are collected.
+## Collects a lane's results in one row of all fragments side by side.
 <%def name="collect_group()" filter="trim">
+<%
+    width, reads_c = unit.result_lanes.width, problem.c and not collected.c_in_vectors
+    addends = [f"addends{wide.lane(part, width)}" if collected.c_in_vectors else "" for part in range(width)]
+%>\
             const int fragment_row = ${results.row};
-            % if results.reads_c or problem.bias == "row" or whole:
+            % if reads_c or problem.bias == "row" or whole:
             const extent row = first_row + fragment_row;
             % endif
             __local ${wide.stored} *to_row = collected + fragment_row * COLLECTED_PITCH;
             #pragma unroll
             for (int j = 0; j < B_FRAGMENTS; ++j) {
                 const int fragment_column = ${results.column};
-                % if results.reads_c or problem.bias == "column" or whole:
+                % if reads_c or problem.bias == "column" or whole:
                 const extent column = first_column + fragment_column;
                 % endif
                 % if whole:
                 ${sum_again()}
                 % endif
                 % if collected.c_in_vectors:
-                const ${wide.vector(unit.result.width)} addends = ${results.collected_addends};
+                const ${wide.vector(width)} addends = ${wide.load("to_row + fragment_column", width, space="__local")};
                 % endif
-                ${wide.vector(unit.result.width)} results;
-                % for part in range(unit.result.width):
-                results${wide.lane(part, unit.result.width)} = ${results.collected_result(part)};
+                ${wide.vector(width)} results;
+                % for part in range(width):
+                results${wide.lane(part, width)} = ${results.result(part, addends[part])};
                 % endfor
-                ${wide.store("results", "to_row + fragment_column", unit.result.width, space="__local")}
+                ${wide.store("results", "to_row + fragment_column", width, space="__local")}
             }
 </%def>
 
-## A lane's elements of one row of a fragment, in all fragments side by side.
+## Stores a lane's results in one row of all fragments side by side.
 <%def name="store_group()" filter="trim">
     const extent row = a_tile + a_first + ${unit.m} * i + ${results.row};
     #pragma unroll
@@ -197,9 +206,9 @@ ${there} = ${here};
     }
 </%def>
 
-## An infinity times the second term of a number may be NaN, or of the wrong sign.
+## An infinity times the second split term of a number may be NaN or have the wrong sign.
 <%def name="sum_again()" filter="trim">
-    // Where a sum is not finite, it is formed again from the elements themselves.
+    // A sum that is not finite is computed again from the elements themselves.
     #pragma unroll
     for (int r = 0; r < ${results.run}; ++r) {
         if (row < m && column + r < n && !isfinite(${results.sum("r")})) {
@@ -216,12 +225,12 @@ ${there} = ${here};
 <%def name="store()" filter="trim">
 % for first in range(0, results.run, results.stored):
 % if results.stored > 1:
-    if (row < m && ${results.column_at(first)} + ${results.stored} <= n) {
+    if (row < m && ${plus("column", first)} + ${results.stored} <= n) {
         ${wide.vector(results.stored)} results;
         % for lane in range(results.stored):
         results${wide.lane(lane, results.stored)} = ${results.result(first + lane)};
         % endfor
-        ${wide.store("results", f"out + OUT_AT(row, {results.column_at(first)})", results.stored)}
+        ${wide.store("results", f"out + OUT_AT(row, {plus('column', first)})", results.stored)}
     } else {
         % for lane in range(results.stored - 1):
         ${store_one(first + lane)}
@@ -234,7 +243,7 @@ ${there} = ${here};
 </%def>
 
 <%def name="store_one(part)" filter="trim">
-    if (row < m && ${results.column_at(part)} < n) {
-        ${wide.assign(results.result(part), "out", f"OUT_AT(row, {results.column_at(part)})")}
+    if (row < m && ${plus("column", part)} < n) {
+        ${wide.assign(results.result(part), "out", f"OUT_AT(row, {plus('column', part)})")}
     }
 </%def>

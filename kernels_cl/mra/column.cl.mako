@@ -1,6 +1,6 @@
-## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor seen as
-## K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. A work-item computes a column of C.
-## K is an argument, and so are all strides.
+## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor viewed as
+## K x K^2, B the matrix, and C, viewed as K^2 x K, the next tensor. A work-item computes a column of C.
+## K and all strides are arguments.
 ##
 ## Context: also staged (whether the matrix is copied to local memory), items, most_extent.
 <%namespace name="transform" file="/mra/transform.mako"/>

@@ -1,12 +1,11 @@
-## All three contractions in one launch. A work-group holds TENSORS tensors in local memory, or a part
-## of one tensor: the entries of the second dimension from `first_row` on. The second dimension is
-## contracted first, from global memory, so nothing but that part need be held. Then follows the third
-## dimension, in place, and then the first, into global memory. Neighbouring work-items read and write
-## neighbouring vectors of global memory.
+## All three contractions in one launch. A work-group holds TENSORS tensors in local memory, or a part of one
+## tensor: the entries of the second dimension from `first_row` on. The second dimension is contracted first,
+## from global memory, so that only this part is held. Then the third dimension is contracted in place, and
+## the first into global memory. Neighbouring work-items read and write neighbouring vectors of global memory.
 ##
 ## Context: also extent (K), config (a FusedConfig), held (a HeldTensor), element (an ElementType), aligned
-## (whether all vectors are), matrix_width and part_width (elements of a vector of the matrix that is read
-## from the start of a row, and from `first_row`), unroll (depths), load_local, store_local.
+## (whether all vectors are aligned), matrix_width and part_width (elements of the vectors of the matrix that
+## are read from the start of a row, and from `first_row`), unroll (depths), load_local, store_local.
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%
     width = config.VW
@@ -26,7 +25,7 @@ typedef ${element.vector(width)} vector;  // along the third dimension
 #define K ${extent}
 #define ITEMS ${config.ITEMS}  // work-items of a work-group
 #define TENSORS ${config.TENSORS}  // tensors of a work-group
-#define ROWS ${held.rows}  // entries of the second dimension that it holds
+#define ROWS ${held.rows}  // entries of the second dimension that a work-group holds
 #define VECTORS ${vectors}  // vectors of a row of a tensor
 #define MATRIX_ROW ${held.matrix_row}  // elements from a row of the matrix to the next, in local memory
 #define HELD_SIZE ${held.size}  // elements of a tensor in local memory,
@@ -81,7 +80,7 @@ ${transform.signature(config.ITEMS)}
     out += OUT_START(n);
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The second dimension. A work-item has one vector along the third, of all entries of the second.
+    // The second dimension. A work-item computes a vector along the third, for all entries of the second.
     for (int unit = item; unit < present * K * VECTORS; unit += ITEMS) {
         const int tensor = unit / (K * VECTORS);
         const int first = unit / VECTORS % K;
@@ -109,7 +108,7 @@ ${transform.signature(config.ITEMS)}
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The third dimension. A work-item has whole rows, which it replaces by their results.
+    // The third dimension. A work-item replaces whole rows by their results.
     % if config.ROWS > 1:
     const int units = present * K * ROWS / ${config.ROWS};
     % else:
@@ -151,7 +150,7 @@ ${transform.signature(config.ITEMS)}
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The first dimension. A work-item has one vector along the third, of all entries of the first.
+    // The first dimension. A work-item computes a vector along the third, for all entries of the first.
     for (int unit = item; unit < present * ROWS * VECTORS; unit += ITEMS) {
         const int tensor = unit / (ROWS * VECTORS);
         const int second = unit / VECTORS % ROWS;
@@ -180,7 +179,7 @@ ${transform.signature(config.ITEMS)}
     }
 }
 
-## A vector along the third dimension, at a pointer to where it starts. On a CPU vectors may overlap, so that
+## Loads a vector along the third dimension from a pointer to its start. On a CPU vectors may overlap, and then
 ## not all of them are aligned.
 <%def name="load(pointer)" filter="trim">
 <% width, stack = config.VW, stacks["tensors"] %>
@@ -202,7 +201,7 @@ ${element.store(value, pointer, width, aligned=aligned and stack.alignment >= wi
 % endif
 </%def>
 
-## sums[j] += x * b_row[j] for all j < count, where b_row is read by vectors of `step` elements.
+## sums[j] += x * b_row[j] for all j < count; b_row is read by vectors of `step` elements.
 <%def name="multiply_add_row(count, step)" filter="trim">
 <%
     tail = count % step
@@ -226,7 +225,7 @@ ${element.store(value, pointer, width, aligned=aligned and stack.alignment >= wi
     % endif
 </%def>
 
-## Adds to the sums of each row r: its element `x`, an expression in {r}, times row `depth` of the matrix.
+## Adds to the sums of each row r its element `x` (an expression in {r}) times row `depth` of the matrix.
 <%def name="multiply_add_rows(depth, x)" filter="trim">
             #pragma unroll
             for (int j = 0; j < VECTORS; ++j) {

@@ -1,14 +1,14 @@
-## All three contractions in one launch, by NVIDIA's matrix units for float64. A work-group has TENSORS
+## All three contractions in one launch, by NVIDIA's matrix units for float64. A work-group computes TENSORS
 ## tensors, or a part of one: the entries of the second dimension from `first_row` on.
 ##
-## A slice X is a tensor at one entry of the first dimension. A sub-group computes B^T X B of it in
-## registers. After the first product each lane holds those elements of the result that the second one
-## takes from it as elements of A (PTX ISA, "mma", the figures of .f64), but with the columns in another
-## order. X is read with its columns in such an order that they come out in the order of the rows of B.
-## The slices then go to local memory, where the first dimension is contracted.
+## A slice X is a tensor at one entry of the first dimension. A sub-group computes B^T X B in registers. After
+## the first product each lane holds the elements that the second product takes from it as elements of A
+## (PTX ISA, "mma", the figures of .f64), but with the columns in another order. The columns of X are read in
+## an order that corrects this. The slices are then written to local memory, where the first dimension is
+## contracted.
 ##
-## One array of fragments of the matrix serves both as A (B^T, row by row) and as B (column by column):
-## the lane holds the same elements for both. Elements beyond K count as zero.
+## The same array of fragments of the matrix is used as A (B^T, row by row) and as B (column by column), as a
+## lane holds the same elements for both. Elements beyond K count as zero.
 ##
 ## Context: also extent (K), config (a FusedUnitConfig), unit (a MatrixUnit), tiles (UnitTiles).
 <%namespace name="transform" file="/mra/transform.mako"/>
@@ -56,7 +56,7 @@ typedef real element;
 #define HELD_TILES ((ROWS * K + 7) / 8)  // tiles of 8 neighbours in a slice
 
 ${transform.addresses()}
-## Where element `p` of a slice in local memory belongs: its row and column, and its offset in `out`.
+## The row of element `p` of a slice in local memory, and its offset in `out`.
 #define ROW_OF(p) (${"first_row + " if is_split else ""}(p) / K)
 % if result.is_contiguous:
 #define RESULT_AT(first, p) (OUT_AT(first, 0, 0) + ${"first_row * K + " if is_split else ""}(p))
@@ -95,7 +95,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
     real b[DEPTHS][TILES];
     ${load_matrix("b", "TILES", "")}
     % if is_split:
-    real own[DEPTHS][${tiles.row_tiles}];  // the columns that become the rows of this work-group
+    real own[DEPTHS][${tiles.row_tiles}];  // the columns that correspond to this work-group's rows
     ${load_matrix("own", tiles.row_tiles, "first_row + ")}
     % endif
 
@@ -182,7 +182,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
     }
 }
 
-## The fragments of the matrix, from a column on.
+## Loads the fragments of the matrix, starting at a column.
 <%def name="load_matrix(array, count, first_column)" filter="trim">
     #pragma unroll
     for (int d = 0; d < DEPTHS; ++d) {
@@ -195,7 +195,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
     }
 </%def>
 
-## The fragments of slices from `slice` on; beyond the last slice that one is loaded again.
+## Loads the fragments of slices from `slice` on; beyond the last slice, the last one is loaded again.
 <%def name="load(to, slice)" filter="trim">
         #pragma unroll
         for (int s = 0; s < SLICES; ++s) {
@@ -213,7 +213,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
         }
 </%def>
 
-## Tiles of columns of B^T X, and what they contribute to B^T X B.
+## Computes tiles of columns of B^T X and adds their contribution to B^T X B.
 <%def name="multiply_tiles(row_tile, first_tile, last_tile)" filter="trim">
                 % for t in range(first_tile, last_tile):
                 real y${t}[${2 * high}] = {0};
@@ -237,7 +237,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
                 % endfor
 </%def>
 
-## Two neighbours of a row of a slice, to local memory.
+## Writes two neighbours of a row of a slice to local memory.
 <%def name="hold_pair(first_row, left, right)" filter="trim">
                     {
                         const int second = ${plus("position", first_row)};
@@ -256,7 +256,7 @@ ${transform.signature(32 * config.SUBGROUPS)}
                     }
 </%def>
 
-## Two neighbours of a row of the result, to global memory.
+## Writes two neighbours of a row of the result to global memory.
 <%def name="store_pair(first_entry, left, right)" filter="trim">
             {
                 const int first = ${plus("position", first_entry)};

@@ -1,5 +1,5 @@
-## The Kronecker product of three times the same matrix, K^3 x K^3: one product with it contracts all
-## three dimensions of a tensor. A work-item computes an element.
+## The Kronecker product of three copies of the matrix, K^3 x K^3: one product with it contracts all three
+## dimensions of a tensor. A work-item computes an element.
 ##
 ## Context: also extent (K), items.
 <%namespace name="transform" file="/mra/transform.mako"/>

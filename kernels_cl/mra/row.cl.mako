@@ -1,5 +1,5 @@
-## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor seen as
-## K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. B is in local memory. A work-item
+## One contraction of three, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor viewed as
+## K x K^2, B the matrix, and C, viewed as K^2 x K, the next tensor. B is in local memory. A work-item
 ## computes a row of C in registers; neighbouring work-items read neighbouring elements of A.
 ##
 ## Context: also extent (K), items, unroll (depths).

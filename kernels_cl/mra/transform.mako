@@ -1,7 +1,7 @@
-## What all kernels share that transform stacks of K x K x K tensors.
+## Common parts of all kernels that transform stacks of K x K x K tensors.
 ##
-## Context: kernel_name, arguments, real (the C type of an element), multiply_add_of, stacks (how tensors lie,
-## each a TensorStack).
+## Context: kernel_name, arguments, real (the C type of an element), multiply_add_of, stacks (a TensorStack for
+## "tensors" and one for "out").
 
 <%def name="types()" filter="trim">
 % if real == "double":
@@ -19,7 +19,7 @@ ${matrix_address()}
     each, first, second = stack.strides[:3] if stack.is_contiguous else arguments[:3]
     by_third = "" if stack.has_rows else f" * {arguments[3]}"
 %>\
-## Where tensor n starts, and where an element is in it.
+## The offset of tensor n, and the offset of an element in a tensor.
 #define ${name.upper()}_START(n) ((long)(n) * ${each})
 #define ${name.upper()}_AT(first, second, third) ((first) * ${first} + (second) * ${second} + (third)${by_third})
 % endfor
@@ -37,7 +37,7 @@ void ${kernel_name}(
 % endfor
 </%def>
 
-## Pointers point to the start of a buffer; after this they point to the first element.
+## Pointers are passed as whole buffers; afterwards they point to the first element.
 <%def name="skip_offsets()" filter="trim">
     tensors += tensors_offset;
     matrix += matrix_offset;

@@ -1,13 +1,13 @@
 ## One contraction of three by a matrix unit, C(i, j) = sum over d of A(d, i) B(d, j), where A is a tensor
-## seen as K x K^2, B the matrix, and C, seen as K^2 x K, the next tensor. The fragments of B stay in
+## viewed as K x K^2, B the matrix, and C, viewed as K^2 x K, the next tensor. The fragments of B stay in
 ## registers. A sub-group computes tiles of unit.m rows of C. Elements beyond K count as zero.
 ##
 ## Context: also extent (K), unit (a MatrixUnit), sub_groups, tiles (of a sub-group).
 <%namespace name="transform" file="/mra/transform.mako"/>
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%
-    held, result = unit.held, unit.result
-    a_groups, b_groups = unit.m // held.positions, unit.n // held.positions
+    lanes, result = unit.operand_lanes, unit.result_lanes
+    a_groups, b_groups = unit.m // lanes.positions, unit.n // lanes.positions
     is_ptx = unit.spelling == "ptx"
     c_element = lambda i: f"c[{i}]" if is_ptx else f"c.s{'0123456789abcdef'[i]}"
 %>
@@ -33,8 +33,8 @@ ${transform.signature(sub_groups * unit.lanes)}
 {
     ${transform.skip_offsets()}
     const int lane = get_local_id(0) % ${unit.lanes};
-    const int position = ${held.position};  // of the lane's elements: a row of A, a column of B
-    const int run = ${held.run_index};  // and their depths
+    const int position = ${lanes.position};  // of the lane's elements: a row of A, a column of B
+    const int run = ${lanes.run_index};  // the number of their run of depths
     double b[DEPTHS][COLUMNS][${unit.b_registers}];
     #pragma unroll
     for (int d = 0; d < DEPTHS; ++d) {
@@ -43,8 +43,8 @@ ${transform.signature(sub_groups * unit.lanes)}
             % for depth_group in range(unit.depth_groups):
             % for group in range(b_groups):
             {
-                const int row = ${plus(f"{unit.k} * d + run", held.depths * depth_group)};
-                const int column = ${plus(f"{unit.n} * j + position", held.positions * group)};
+                const int row = ${plus(f"{unit.k} * d + run", lanes.depths * depth_group)};
+                const int column = ${plus(f"{unit.n} * j + position", lanes.positions * group)};
                 const real one = row < K && column < K ? matrix[MATRIX_AT(row, column)] : 0;
                 b[d][j][${group + b_groups * depth_group}] = one;
             }
@@ -69,8 +69,8 @@ ${transform.signature(sub_groups * unit.lanes)}
             % for depth_group in range(unit.depth_groups):
             % for group in range(a_groups):
             {
-                const int depth = ${plus(f"{unit.k} * d + run", held.depths * depth_group)};
-                const int row = ${plus(f"{unit.m} * tile + position", held.positions * group)};
+                const int depth = ${plus(f"{unit.k} * d + run", lanes.depths * depth_group)};
+                const int row = ${plus(f"{unit.m} * tile + position", lanes.positions * group)};
                 const bool is_inside = depth < K && row < K * K;
                 a[d][${group + a_groups * depth_group}] = is_inside ? tensors[TENSORS_AT(depth, row / K, row % K)] : 0;
             }

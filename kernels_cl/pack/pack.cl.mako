@@ -1,6 +1,6 @@
-## Copies an operand into rows that run along k, or along the positions of a tile, padded with zeros.
-## Reads and writes are both contiguous within a row of work-items; where the source runs along the
-## other index, a local tile transposes it. Elements may be split into terms on the way.
+## Copies an operand into rows along k, or along the positions of a tile, padded with zeros. Reads and writes
+## are both contiguous within a row of work-items; if the source is contiguous along the other index, a
+## local tile transposes it. Elements may be split into terms.
 <%namespace name="split_terms" file="/common/split.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%
@@ -20,7 +20,7 @@ ${split_terms.functions(split, terms > 1)}
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {rows}, 1)))", arguments)}
 {
 % if turned:
-    // One element of padding, so that neither walk through the tile stays in one bank.
+    // One element of padding avoids bank conflicts along rows and columns.
     __local stored transposed[TILE][TILE + 1];
 % endif
     source += source_offset;

@@ -1,5 +1,5 @@
-## Lays a constant B out for the CPU family: blocks of KC rows, in each the panels of NR columns
-## from left to right. One work-item a panel.
+## Packs a constant B for the CPU family: blocks of KC rows, each with panels of NR columns from left to
+## right. Each work-item packs a panel.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="panel" file="/common/panel.mako"/>
 ${prelude.types()}

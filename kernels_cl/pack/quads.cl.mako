@@ -1,6 +1,6 @@
-## Copies an operand of 1- or 2-byte elements into rows along the other index, padded with zeros. Single
-## elements would leave most of each access unused: work-items transpose blocks of 4 x 4 in registers, and a
-## local tile of such blocks transposes them as a whole.
+## Copies an operand of 1- or 2-byte elements into rows along the other index, padded with zeros. Accesses of
+## single elements would be inefficient: work-items transpose blocks of 4 x 4 in registers, and a local tile
+## transposes the blocks.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 typedef ${extent_type} extent;
 typedef ${stored} stored;
@@ -9,7 +9,7 @@ typedef ${stored}4 quad;
 #define BLOCKS ${block}  // of 4 x 4 elements, along both indices
 #define ROWS ${rows}  // rows of blocks that are copied at a time
 
-// The first elements of four, those before the `end` of their line; the others are zero.
+// Loads those of four elements that lie before the `end` of their line; the others are zero.
 static inline quad load_quad(const __global stored *from, const bool inside, const extent first, const extent end)
 {
 % if layout.alignment >= 4:
@@ -27,7 +27,7 @@ static inline quad load_quad(const __global stored *from, const bool inside, con
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {rows}, 1)))", arguments)}
 {
-    // A row holds quads along the destination, permuted: those written together differ in bank.
+    // A row holds quads along the destination, permuted so that quads written together use different banks.
     __local quad transposed[4 * BLOCKS][BLOCKS + 1];
     source += source_offset;
     destination += destination_offset;

@@ -1,6 +1,6 @@
-## Arithmetic in scalars and vectors: a compiler may know the type and lack its vectors.
+## Arithmetic with scalars and vectors: a compiler may support the type but not its vectors.
 ##
-## Context: extension, type (as C has it).
+## Context: extension, type (the C type).
 #pragma OPENCL EXTENSION ${extension} : enable
 __kernel void probe(__global const ${type} *x, __global ${type} *y)
 {

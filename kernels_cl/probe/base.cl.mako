@@ -1,4 +1,4 @@
-## A multiply-add, and which macros the compiler defines. Context: macros (their names).
+## A multiply-add, and a test for macros of the compiler. Context: macros (their names).
 __kernel void probe(__global const float *x, __global float *y, __global int *macros)
 {
     y[0] = x[0] * x[1] + x[2];

@@ -1,4 +1,4 @@
-## OpenCL C 2.0's fence with the scope of the device; some compilers have it without an option.
+## OpenCL C 2.0's fence with device scope; some compilers support it without an option.
 __kernel void probe(__global const int *x, __global int *y)
 {
     y[0] = x[0] + 1;

@@ -1,9 +1,7 @@
-## Two sub-groups; in each the first work-item exchanges its number with the last, the second with the
-## last but one, ... The answer is right only if neighbours in the work-group are neighbours in the
-## sub-group.
+## Two sub-groups. In each the first work-item exchanges its number with the last, the second with the last but
+## one, and so on. The result is right only if neighbours in the work-group are neighbours in the sub-group.
 ##
-## Context: name (what shuffles, as `DeviceTraits` has it), by_ptx (whether that is an instruction), size (of a
-## sub-group).
+## Context: name (`DeviceTraits.shuffle`), by_ptx (whether that is a PTX instruction), size (of a sub-group).
 % if by_ptx:
 __kernel void probe(__global const int *x, __global int *y)
 % else:

@@ -1,7 +1,7 @@
-## The smallest product of a warpgroup unit: 64 rows, 8 columns, k = 16. All elements are 1, so every sum
-## is 16, and the order of elements in local memory does not matter.
+## The smallest product of a warpgroup unit: 64 rows, 8 columns, k = 16. All elements are 1, so every sum is
+## 16 whatever the order of elements in local memory.
 ##
-## Context: mark (of instructions that the compiler does not know; see pyclgemm/device/probe.py).
+## Context: mark (before instructions that the compiler does not know; see pyclgemm/device/probe.py).
 __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void probe(__global float *sums)
 {
     __local ushort ones[64 * 16] __attribute__((aligned(1024)));

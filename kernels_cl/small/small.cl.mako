@@ -1,9 +1,9 @@
-## Batches of small products on GPUs. A work-group copies A and B of several products into local memory,
-## whole, with all its work-items side by side; then each multiplies a tile of one product in registers.
-## Sizes are constants.
+## Batches of small products on GPUs. All work-items of a group copy A and B of several products, whole,
+## into local memory; then each multiplies a tile of one product in registers. Sizes are constants.
 ##
-## Context: small (a SmallConfig), tiling (a SmallTiling), operands (those in local memory: none where k is
-## 0), results (a SmallResults), and what all gemm templates see.
+## Context: small (a SmallConfig), tiling (a SmallTiling), operands (SmallOperand; none where k is 0), width
+## (results that are stored at once), c_in_vectors (whether as many elements of C are loaded at once),
+## result_at (of GemmKernel), and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 ${prelude.types()}
 
@@ -14,9 +14,9 @@ ${prelude.types()}
 #define PRODUCTS ${tiling.products}  // of a work-group
 #define ITEMS ${tiling.work_items}  // work-items of a group
 
-// Rows and columns of a work-item's tile, which come in groups of ${tiling.a.group} and ${tiling.b.group}.
-#define ROW(i) (${tiling.a.position("(i)", "ITEMS_M", "item_m")})
-#define COLUMN(j) (${tiling.b.position("(j)", "ITEMS_N", "item_n")})
+// Rows and columns of a work-item's tile: groups of ${tiling.a.group} rows and of ${tiling.b.group} columns.
+#define ROW(i) (${position(tiling.a, "(i)", "ITEMS_M", "item_m")})
+#define COLUMN(j) (${position(tiling.b, "(j)", "ITEMS_N", "item_n")})
 
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
@@ -44,9 +44,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % endfor
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    // The work-item's tile, of one of the products.
-    const int own = ${tiling.own};
-    const int item_m = ${tiling.item_m};
+    // The work-item's tile in its own product.
+<% items = tiling.items_m * tiling.items_n %>\
+    const int own = ${divided("item", items)};
+    const int item_m = ${divided(modulo("item", items), tiling.items_n)};
     const int item_n = item % ITEMS_N;
     const long product = first_product + own;
     if (product >= batch) {
@@ -82,39 +83,71 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${store()}
 }
 
+## The position in the product of position `number` of a work-item's tile.
+<%def name="position(one, number, items, item)" filter="trim">
+<% group = plus(times(divided(number, one.group), items), item) %>\
+${plus(times(group, one.group), modulo(number, one.group))}
+</%def>
+
 ## A statement for each vector of an operand that a work-item copies; neighbours copy neighbours.
-<%def name="each_vector(one, unrolling, statement)" filter="trim">
+<%def name="each_vector(one, unrolling='')" filter="trim">
+<%
+    in_line = one.length // one.width  # vectors of a line
+    is_even = tiling.products * one.vectors % tiling.work_items == 0
+%>\
     #pragma unroll ${unrolling}
     for (int i = 0; i < ${one.copies}; ++i) {
         const int number = i * ITEMS + item;
-        const int copied = ${one.copied};  // the product
-        const int line = ${one.line};
-        const int position = ${one.first};
-        if (${one.guard}first_product + copied < batch) {
-            ${statement}
+        const int copied = ${divided("number", one.vectors)};  // the product
+        const int line = ${divided(modulo("number", one.vectors), in_line)};
+        const int position = ${times(modulo("number", in_line), one.width)};
+        if (${"" if is_even else "copied < PRODUCTS && "}first_product + copied < batch) {
+            ${capture(caller.body) | trim}
         }
     }
 </%def>
 
-## Fetches an operand into registers, so that all loads are under way at once; if it does not fit
-## there, copies it straight to local memory, in a loop that is not unrolled whole.
+## That vector in global memory.
+<%def name="in_global(one)" filter="trim">
+<%
+    layout, number = problem.operand(one.name), "first_product + copied"
+    matrix = f"{one.name}_offsets[{number}]" if layout.scattered else f"({number}) * {one.name}_batch_stride"
+    entry = "line, position" if one.along_k == (one.name == "a") else "position, line"
+    signs = element.conjugation(one.width) if layout.conjugate else ""
+%>\
+${element.load(f"{one.name} + {matrix} + {one.name.upper()}_AT({entry})", one.width)}${signs}
+</%def>
+
+## That vector in local memory.
+<%def name="in_local(one)" filter="trim">
+*(__local ${element.vector(one.width)} *)(${one.name}_local + copied * ${one.size} + line * ${one.pitch} + position)
+</%def>
+
+## Fetches an operand into registers, so that all loads are under way at once. If it does not fit
+## there, a loop that is not fully unrolled copies it to local memory directly.
 <%def name="fetch(one)" filter="trim">
 % if one.fits_registers:
     ${element.vector(one.width)} ${one.name}_fetched[${one.copies}];
-    ${each_vector(one, "", f"{one.name}_fetched[i] = {one.in_global};")}
+    <%call expr="each_vector(one)">
+    ${one.name}_fetched[i] = ${in_global(one)};
+    </%call>
 % else:
-    ${each_vector(one, 8, f"{one.in_local} = {one.in_global};")}
+    <%call expr="each_vector(one, 8)">
+    ${in_local(one)} = ${in_global(one)};
+    </%call>
 % endif
 </%def>
 
-## Stores what was fetched in local memory.
+## Writes the fetched operand to local memory.
 <%def name="stage(one)" filter="trim">
 % if one.fits_registers:
-    ${each_vector(one, "", f"{one.in_local} = {one.name}_fetched[i];")}
+    <%call expr="each_vector(one)">
+    ${in_local(one)} = ${one.name}_fetched[i];
+    </%call>
 % endif
 </%def>
 
-## Where the work-item's own product begins in local memory.
+## Where the work-item's product starts in local memory.
 <%def name="own(one)" filter="trim">
 ${one.name}_local + own * ${one.size}
 </%def>
@@ -156,29 +189,38 @@ ${one.name}_local + own * ${one.size}
 </%def>
 
 <%def name="store()" filter="trim">
+<%
+    # Which entries belong to the result, where tiles reach beyond it.
+    inside = [f"row < {problem.m}"] if tiling.items_m * small.MWI > problem.m else []
+    inside += [f"column < {problem.n}"] if tiling.items_n * small.NWI > problem.n else []
+
+    def result(lane):
+        addend = f"addends{wide.lane(lane, width)}" if c_in_vectors else ""
+        return result_at(f"accumulators[i][{plus('j', lane)}]", "row", plus("column", lane), addend)
+%>\
     ${prelude.move_on("product")}
     #pragma unroll
     for (int i = 0; i < MWI; ++i) {
         const int row = ROW(i);
         #pragma unroll
-        for (int j = 0; j < NWI; ${f"j += {results.width}" if results.width > 1 else "++j"}) {
+        for (int j = 0; j < NWI; ${f"j += {width}" if width > 1 else "++j"}) {
             const int column = COLUMN(j);
-            % if results.inside:
-            if (!(${results.inside})) {
+            % if inside:
+            if (!(${" && ".join(inside)})) {
                 continue;
             }
             % endif
-            % if results.width > 1:
-            ${wide.vector(results.width)} results;
-            % if results.c_whole:
-            const ${wide.vector(results.width)} addends = ${wide.load("c + C_AT(row, column)", results.width)};
+            % if width > 1:
+            ${wide.vector(width)} results;
+            % if c_in_vectors:
+            const ${wide.vector(width)} addends = ${wide.load("c + C_AT(row, column)", width)};
             % endif
-            % for lane in range(results.width):
-            results${wide.lane(lane, results.width)} = ${results.at(lane)};
+            % for lane in range(width):
+            results${wide.lane(lane, width)} = ${result(lane)};
             % endfor
-            ${wide.store("results", "out + OUT_AT(row, column)", results.width)}
+            ${wide.store("results", "out + OUT_AT(row, column)", width)}
             % else:
-            ${wide.assign(results.at(0), "out", "OUT_AT(row, column)")}
+            ${wide.assign(result(0), "out", "OUT_AT(row, column)")}
             % endif
         }
     }

@@ -1,10 +1,15 @@
 ## Batches of small products on CPUs. A work-item computes one product after the other, in tiles that
-## stay in vector registers; the operands are read where they lie, since a small matrix is in the
-## nearest cache once it has been touched. A B whose rows are not contiguous is copied first. Sizes
-## are constants.
+## stay in vector registers. Operands are read where they lie, since a small matrix stays in the nearest
+## cache once it was read; B is copied first if its rows are not contiguous. Sizes are constants.
 ##
-## Context: kernel (SmallCpuKernel), and what all gemm templates see.
+## Context: tiles (of rows: _SmallTile), blocks (of columns: lists of _SmallVector), widths (of all vectors),
+## copied (the element type of a copy of B), vector_at, finish_arguments (see
+## pyclgemm/families/small/codegen.py), zeroed, and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
+<%
+    copies_b = problem.b.order != "row" and problem.k > 0
+    depth = "p" if problem.k > 1 else "0"  # the loop over k, unless it has a single turn
+%>\
 ${prelude.types()}
 
 ${prelude.address("a", problem.a)}
@@ -13,7 +18,7 @@ ${prelude.address("out", problem.out)}
 % if problem.c:
 ${prelude.address("c", problem.c)}
 % endif
-% for width in kernel.widths:
+% for width in widths:
 
 ${finish_function(width)}
 % endfor
@@ -30,7 +35,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     for (long next = batch * group / groups; next < last; ++next) {
         ${prelude.move_on("next", "product")}
         product = next;
-        % if kernel.copies_b:
+        % if copies_b:
 
         // The rows of B.
         element b_rows[${problem.k}][${problem.n}];
@@ -40,10 +45,11 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
             }
         }
         % endif
-        % for block in kernel.blocks:
-        % for tile in kernel.tiles:
+        % for block in blocks:
+        % for tile in tiles:
 
-        // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${block[-1].end - 1}.
+<% last_column = block[-1].column + block[-1].width - 1 %>\
+        // Rows ${tile.first} to ${tile.end - 1}, columns ${block[0].column} to ${last_column}.
         % if tile.tiles > 1:
         for (int row = ${tile.first}; row < ${tile.end}; row += ${tile.height}) {
         % else:
@@ -52,7 +58,8 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
             ${multiply(block, tile)}
             % for r, row in enumerate(tile.rows):
             % for vector in block:
-            ${kernel.finish(vector, r, row)}
+<% pairs = finish_arguments(row, str(vector.column)) %>\
+            finish${vector.width}(sum${r}_${vector.number}, ${", ".join(argument for _, argument in pairs)});
             % endfor
             % endfor
         }
@@ -78,10 +85,10 @@ ${add_products(block, tile)}
 
 <%def name="add_products(block, tile)" filter="trim">
 % for vector in block:
-const ${element.vector(vector.width)} b${vector.number} = ${kernel.b_vector(vector)};
+const ${element.vector(vector.width)} b${vector.number} = ${b_vector(vector)};
 % endfor
 % for r, row in enumerate(tile.rows):
-const element a${r} = ${kernel.a_element(row)};
+const element a${r} = ${element.entry("a", f"A_AT({row}, {depth})")};
 % for vector in block:
 <% sums = f"sum{r}_{vector.number}" %>\
 ${sums} = ${multiply_add_of(f"({element.vector(vector.width)})(a{r})", f"b{vector.number}", sums)};
@@ -89,7 +96,15 @@ ${sums} = ${multiply_add_of(f"({element.vector(vector.width)})(a{r})", f"b{vecto
 % endfor
 </%def>
 
-## One vector of sums to the result.
+<%def name="b_vector(vector)" filter="trim">
+% if copies_b:
+${vector_at(copied, f"b_rows[{depth}]", str(vector.column), vector.width)}
+% else:
+${vector_at(element, "b", f"B_AT({depth}, {vector.column})", vector.width)}
+% endif
+</%def>
+
+## The function that takes a vector of sums to the result.
 <%def name="finish_function(width)" filter="trim">
 <%
     vector = wide.vector(width)
@@ -109,7 +124,8 @@ static inline ${vector} activate${width}(const ${vector} x)
 // Takes the sums of a column to the result.
 % endif
 static inline void finish${width}(
-% for parameter in kernel.finish_parameters(width):
+    const ${element.vector(width)} sum,
+% for parameter, _ in finish_arguments("0", "0"):
     ${parameter}${"," if not loop.last else ")"}
 % endfor
 {
@@ -119,27 +135,33 @@ static inline void finish${width}(
     ${vector} value = alpha * sum;
     % endif
 % if problem.c and problem.c.order == "row":
-    value += beta * ${kernel.contiguous("c", width)};
+    value += beta * ${vector_at(wide, "c", "0", width)};
 % elif problem.c:
     % for lane, i in lanes:
-    value${lane} += beta * ${kernel.strided("c", i)};
+    value${lane} += beta * ${wide.entry("c", times(i, "c_step"))};
     % endfor
 % endif
 % if problem.bias == "row":
-    value += ${kernel.strided("bias", 0)};
+    value += ${wide.entry("bias", "0")};
 % elif problem.bias:
     % for lane, i in lanes:
-    value${lane} += ${kernel.strided("bias", i)};
+    value${lane} += ${wide.entry("bias", times(i, "bias_step"))};
     % endfor
 % endif
 % if problem.activation:
     value = activate${width}(value);
 % endif
 % if problem.out.order == "row":
-    ${kernel.store(width)}
+    % if width == 1:
+    ${wide.assign("value", "out", "0")}
+    % elif wide.converts:
+    ${wide.store("value", "out", width, aligned=False)}
+    % else:
+    vstore${width}(value, 0, out);
+    % endif
 % else:
     % for lane, i in lanes:
-    ${kernel.store_lane(f"value{lane}", i)}
+    ${wide.assign(f"value{lane}", "out", times(i, "out_step"))}
     % endfor
 % endif
 }

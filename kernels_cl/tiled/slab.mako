@@ -1,10 +1,10 @@
 ## Copying slabs of A and B into local memory, k-major.
 ##
-## Through registers it takes two steps: `fetch_a` reads what a work-item copies from global memory,
-## `store_a` writes it to local memory; apart, so that the next slab can be on its way while this one is
-## multiplied. `copy_a` does both at once, past the registers. Likewise of B.
+## Through registers a copy takes two steps: `fetch_a` reads a work-item's vectors from global memory,
+## `store_a` writes them to local memory. So the next slab can be read while this one is multiplied.
+## `copy_a` does both at once, past the registers. The same holds for B.
 ##
-## A slab is described by a SlabReader (pyclgemm/families/tiled/codegen.py). Context: also first_depth and last_depth (in
+## `slab` is a SlabReader (pyclgemm/families/tiled/codegen.py). Context: also first_depth and last_depth (in
 ## C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 <%namespace name="fragment" file="/common/fragment.mako"/>
@@ -38,24 +38,25 @@ ${store_function(slab)}
 % endfor
 </%def>
 
-## Vectors that the edge may cut are read element by element, where the slab is not wholly inside.
+## Vectors that the matrix's edge may cut are read element by element, unless the whole slab is inside.
 <%def name="fetch_function(slab)" filter="trim">
 % if slab.edges == "none":
 // Reads this work-item's vectors of a slab of ${slab.upper}.
 % else:
-// Reads this work-item's vectors of a slab of ${slab.upper}. What lies outside the matrix is zero, and adds nothing.
+// Reads this work-item's vectors of a slab of ${slab.upper}. Elements outside the matrix are zero, and add nothing.
 % endif
 static inline void fetch_${slab.name}(
     ${slab.vector} *fetched, const __global ${slab.element.stored} *${slab.name}_from${slab.parameters})
 {
 % if slab.edges == "elements":
-    if (${slab.is_whole}) {
+    if (${slab.name}_tile + ${"MWG" if slab.name == "a" else "NWG"} <= ${slab.tile_index} && depth + KWG <= k) {
         ${fetch_whole(slab)}
     } else {
         <%call expr="each_vector(slab)">
         ${indices(slab)}
         % for lane in range(slab.copy.width):
-        fetched[${slab.i}]${slab.lane(lane)} = ${slab.is_inside(lane)} ? ${slab.read(lane, 1)} : (element)(0);
+<% component = slab.element.lane(lane, slab.copy.width) %>\
+        fetched[${slab.i}]${component} = ${slab.is_inside(lane)} ? ${slab.read(lane, 1)} : (element)(0);
         % endfor
         </%call>
     }
@@ -87,7 +88,7 @@ static inline void store_${slab.name}(
         *(__local ${slab.vector} *)(slab + ${slab.local_index()}) = fetched[${slab.i}];
     % else:
         % for lane in range(slab.copy.width):
-        slab[${slab.local_index(lane)}] = fetched[${slab.i}]${slab.lane(lane)};
+        slab[${slab.local_index(lane)}] = fetched[${slab.i}]${slab.element.lane(lane, slab.copy.width)};
         % endfor
     % endif
     </%call>
@@ -95,36 +96,54 @@ static inline void store_${slab.name}(
 </%def>
 
 <%def name="copy_function(slab)" filter="trim">
+<%
+    size = slab.element.stored_bytes
+    vector_bytes = slab.copy.width * size
+    # Bytes at the start of vector i that belong to the matrix.
+    inside = vector_bytes
+    if slab.edges == "vectors":
+        inside = f"({slab.is_inside(0)} ? {vector_bytes} : 0)"
+    elif slab.edges == "elements":
+        elements = f"{slab.tile_index} - {slab.name}_tile - {slab.unit}"
+        count = f"clamp({elements}, (extent)0, (extent){slab.copy.width})"
+        inside = f"(depth + {slab.other} < k ? (int){count} * {size} : 0)"
+%>
 % if slab.edges == "none":
 // Starts the copies of this work-item's vectors of a slab of ${slab.upper}.
 % else:
-// Starts the copies of this work-item's vectors of a slab of ${slab.upper}. What lies outside the matrix is zero,
-// and adds nothing.
+// Starts the copies of this work-item's vectors of a slab of ${slab.upper}. Elements outside the matrix are zero,
+// and add nothing.
 % endif
 static inline void copy_${slab.name}(
     __local element *slab, const __global ${slab.element.stored} *${slab.name}_from${slab.parameters})
 {
     <%call expr="each_vector(slab)">
         ${indices(slab)}
-        ${async_copy.copy(f"slab + {slab.local_index()}", slab.pointer(), slab.bytes, slab.bytes_inside())}
+        ${async_copy.copy(f"slab + {slab.local_index()}", slab.pointer(), vector_bytes, inside)}
     </%call>
 }
 </%def>
 
-## Which of a slab's vectors a work-item copies.
+## A work-item's vectors of a slab.
 <%def name="declare(slab)" filter="trim">
-    // A work-item copies vectors of ${slab.copy.width} along ${slab.unit_index} of a slab of ${slab.upper};
+<% index = slab.tile_index if slab.along_tile else "k" %>\
+    // A work-item copies vectors of ${slab.copy.width} along ${index} of a slab of ${slab.upper};
     // ${slab.copy.unit_items} neighbouring work-items copy a row together.
-    const int ${slab.name}_unit = ${slab.first_unit};
-    const int ${slab.name}_other = ${slab.first_other};
+    const int ${slab.name}_unit = ${times(modulo("item", slab.copy.unit_items), slab.copy.width)};
+    const int ${slab.name}_other = ${divided("item", slab.copy.unit_items)};
     % if not tiles.ASYNC:
     ${slab.vector} ${slab.name}_fetched[${slab.vectors}];
     % endif
 </%def>
 
-## From where the next slab is read, at first the one at `first_depth`.
+## The pointer from which the next slab is read; the first slab is at `first_depth`.
 <%def name="begin(slab)" filter="trim">
-    const __global ${slab.element.stored} *${slab.name}_from = ${slab.start};
+<%
+    along, depth = slab.by_index(f"{slab.name}_unit", f"{slab.name}_other")
+    entry = [f"{slab.name}_tile + {along}", plus(first_depth, depth)]
+    offset = f"{slab.upper}_AT({', '.join(entry if slab.name == 'a' else entry[::-1])})"
+%>\
+    const __global ${slab.element.stored} *${slab.name}_from = ${slab.name} + ${offset};
 </%def>
 
 <%def name="fetch(slabs)" filter="trim">
@@ -164,8 +183,8 @@ static inline void copy_${slab.name}(
     }
 </%def>
 
-## The same with two slabs of each operand in local memory: while one is multiplied, the
-## next is on its way, first to registers and then to the other stage. One barrier a slab.
+## The same with two slabs of each operand in local memory: while one is multiplied, the next is read to
+## registers and then written to the other stage. Each slab takes one barrier.
 <%def name="walk_ahead(slabs, multiply)" filter="trim">
     extent depth = ${first_depth};
     ${fetch(slabs)}
@@ -189,8 +208,8 @@ static inline void copy_${slab.name}(
     }
 </%def>
 
-## The same past the registers, with `stages` slabs in local memory, all but one on their way.
-## A copy has arrived once its work-item has waited for it and all have passed the barrier.
+## The same past the registers, with `stages` slabs in local memory, of which all but one are being copied.
+## A copy is complete once its work-item has waited for it and all have passed the barrier.
 <%def name="walk_past_registers(slabs, stages, multiply)" filter="trim">
     ${fill_stages(slabs, stages - 1)}
     #pragma unroll 1
@@ -231,9 +250,9 @@ static inline void copy_${slab.name}(
     stage_to_fill = stage_to_fill == ${stages - 1} ? 0 : stage_to_fill + 1;
 </%def>
 
-## The walks that keep the fragments of two rows in registers, so that no multiply-add waits for
-## local memory, at the start of a slab either (as CUTLASS pipelines its warp-level tiles:
-## "Efficient GEMM in CUDA", section "Pipelining").
+## Loops that keep the fragments of two rows in registers, so that no multiply-add waits for local memory,
+## not even at the start of a slab (as CUTLASS pipelines its warp-level tiles: "Efficient GEMM in CUDA",
+## section "Pipelining").
 <%def name="walk_ahead_with_fragments(slabs, tile)" filter="trim">
     extent depth = ${first_depth};  // of the slab that is fetched next
     ${fetch(slabs)}
@@ -281,7 +300,7 @@ static inline void copy_${slab.name}(
     ${tile.multiply_fragments("a_fragments[1]", "b_fragments[1]")}
 </%def>
 
-## Before the first slab no row is left over: zeros are multiplied.
+## Before the first slab there is no previous row; zeros stand for it.
 <%def name="no_fragments()" filter="trim">
     element a_fragments[2][MWI];
     element b_fragments[2][NWI];

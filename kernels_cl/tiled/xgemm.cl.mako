@@ -1,6 +1,6 @@
-## The tiled kernels: a work-group computes a MWG x NWG tile of the result, slab of k by slab
-## of k. On the indirect path both operands are k-major and padded with zeros to whole tiles and
-## slabs; on the direct path they are read where they lie, in any layout.
+## The tiled kernels: a work-group computes a MWG x NWG tile of the result, slab of k by slab of k. On the
+## indirect path both operands are k-major and padded with zeros to whole tiles and slabs. On the direct path
+## operands of any layout are read in place.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="shuffle" file="/common/shuffle.mako"/>

@@ -1,11 +1,11 @@
-## The results of a warpgroup of Hopper's units, formed from its sums in registers: scaled, with c, bias and
-## activation, a pair of neighbours at a time. `wgmma/store.mako` takes them to where they belong.
+## Computes the results of a warpgroup from its sums in registers: scaled, with c, bias and activation, a
+## pair of neighbours at a time. `wgmma/store.mako` stores them.
 ##
 ## A strip is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
 ## pair of neighbours in a row, and a pair 8 rows below.
 ##
-## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the sums in
-## registers), terms, whole_steps, and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the name of the
+## sums in registers), terms, whole_steps, and what all gemm templates see.
 <%namespace name="activation" file="/common/ptx_activation.mako"/>
 <%namespace name="half" file="/common/ptx_half.mako"/>
 
@@ -18,8 +18,8 @@ typedef ${wide.vector(2)} wide2;  // two neighbours in a row
 #define STRIPS (NWG / 32)  // of a work-item in a fragment
 % if terms > 1:
 
-// An infinity times the second split term of a number may be NaN, or of the wrong sign: where a sum is not
-// finite, it is formed again from the elements themselves.
+// An infinity times the second split term of a number may be NaN or have the wrong sign. A sum that is not
+// finite is therefore computed again from the elements themselves.
 static __attribute__((noinline)) element sum_of_products(
     const __global float *a, const long a_step, const __global float *b, const long b_step, const extent k)
 {
@@ -32,7 +32,7 @@ static __attribute__((noinline)) element sum_of_products(
 % endif
 % if narrow:
 
-// Two results in a register, the first in its lower half${"; relu on the way" if relu else ""}.
+// Two results in a register, the first in its lower half${"; relu is applied" if relu else ""}.
 static inline uint packed(const wide2 results)
 {
     uint both;
@@ -54,7 +54,7 @@ ${half.unpacked("wide2")}
 % endif
 % if problem.bias == "column":
 
-// What a lane of this sub-group holds.
+// The value that lane number `lane` of this sub-group passes as `own`.
 static inline uint held_by(const int lane, const uint own)
 {
     uint held;
@@ -68,8 +68,8 @@ ${activation.functions(pairs=True)}
 % endif
 </%def>
 
-## Loads the biases of a tile, in time for its results; those beyond the last are 0. Those of
-## columns are spread over the lanes of a sub-group.
+## Loads the biases of a tile early enough for its results; biases beyond the last are 0. The biases of
+## columns are distributed over the lanes of a sub-group.
 <%def name="hold_biases()" filter="trim">
 <% row_bias = wide.load("bias + min(row, m - 1) * bias_stride", 1) %>
 % if problem.bias == "row":
@@ -84,7 +84,7 @@ ${activation.functions(pairs=True)}
                 }
             }
 % elif problem.bias == "column" and wide.stored_bytes == 2:
-            // Biases of two neighbouring columns in a register, of 64 columns in the sub-group's.
+            // A register holds the biases of two neighbouring columns, a sub-group those of 64 columns.
             const __global ushort *biases = (const __global ushort *)bias;
             const __global ushort *biases_from = biases + (long)(b_tile + 2 * lane) * bias_stride;
             uint column_biases[(STRIPS + 1) / 2];
@@ -96,7 +96,7 @@ ${activation.functions(pairs=True)}
                 column_biases[i] = first | second << 16;
             }
 % elif problem.bias == "column":
-            // The bias of a column in a register, of 32 columns in the sub-group's.
+            // A register holds the bias of a column, a sub-group those of 32 columns.
             const __global uint *biases = (const __global uint *)bias;
             const __global uint *biases_from = biases + (long)(b_tile + lane) * bias_stride;
             uint column_biases[STRIPS];
@@ -107,9 +107,9 @@ ${activation.functions(pairs=True)}
 % endif
 </%def>
 
-## Where 16 bytes of a strip lie in boxes of 2-byte results: a group of 8 columns in a row, which is
-## number `eighth` of eight. A box's row of 128 bytes holds two strips; of 64 bytes one, and two such rows
-## are swizzled alike.
+## Address of 16 bytes of a strip in boxes of 2-byte results: a group of 8 columns in a row, which is number
+## `eighth` of eight rows. A box's row of 128 bytes holds two strips. A row of 64 bytes holds one, and two such
+## rows are swizzled in the same way.
 <%def name="offset_in_boxes(boxes, row, group, eighth)" filter="trim">
 % if staging.map.row_bytes == 128:
 ${boxes} + strip_in_chunk / 2 * ${staging.map.bytes} + ${row} * 128
@@ -119,8 +119,8 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
 % endif
 </%def>
 
-## The sums of a strip, and what its biases are made of. Registers have no numbers that a loop could
-## count: where it is not unrolled, each strip is fetched by code of its own.
+## Fetches the sums of a strip and its biases. A loop cannot index registers, so each strip has its own code
+## where the loop over strips is not unrolled.
 <%def name="fetch_strip()" filter="trim">
 <%
     pairs = wide.stored_bytes == 2
@@ -162,8 +162,8 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
                         % endif
 </%def>
 
-## Each pair of results of a strip, in `pair`, to `statements`: in group `j` of 8 columns, in the upper or
-## the `lower` row.
+## Computes each pair of results of a strip as `pair`, followed by `statements`: in group `j` of 8 columns, in
+## the upper or the `lower` row.
 <%def name="finish_strip(statements)" filter="trim">
                     ${fetch_strip()}
                     #pragma unroll
@@ -218,8 +218,8 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
                             % endif
 </%def>
 
-## Elements of c for a pair of results. Results outside of the matrix are formed from others, without
-## a branch for each, and left out later.
+## Loads the elements of c for a pair of results. Results outside the matrix use other elements, which saves
+## branches; they are not stored.
 <%def name="load_addends()" filter="trim">
 <%
     row_in_fragment = "thread / 32 * 16 + 8 * lower + lane / 4"

@@ -1,5 +1,5 @@
-## The slabs of a warpgroup kernel: copied into a ring of stages by one warpgroup, and multiplied from there
-## by the others. Behind a tile's last slab boxes of C may follow, for its results.
+## The slabs of a warpgroup kernel: one warpgroup copies them into a ring of stages, the others multiply them
+## there. Boxes of C for a tile's results may follow the tile's last slab.
 ##
 ## Context: as wgmma/wgmma.cl.mako has it.
 
@@ -21,7 +21,7 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
-## Slabs `first` to `last` of a tile, as stages become empty.
+## Copies slabs `first` to `last` of a tile as stages become empty.
 <%def name="copy_slabs()" filter="trim">
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
@@ -47,10 +47,10 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
-## Where the slab comes from.
+## The origin of the slab in the matrices.
 <%def name="slab_origin()" filter="trim">
                     % if terms > 1:
-                    // Small products come first: they would be lost in a large sum.
+                    // Products of the smaller terms come first: they would be lost in a large sum.
                     const extent pair = slab / slabs_k;
                     const int depth = (slab - pair * slabs_k) * KWG;
                     const extent a_from = a_tile + (${a_terms}ul >> 4 * pair & 15) * m;
@@ -62,7 +62,7 @@ static inline uint nearest_tf32(const float x)
                     % endif
 </%def>
 
-## Boxes of c, in the order in which the warpgroups finish their results.
+## Copies boxes of c in the order in which the warpgroups compute their results.
 <%def name="copy_addends()" filter="trim">
 <%
     boxes = results.c_chunks * staging.boxes
@@ -97,7 +97,7 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
-## Slabs `begin` to `end` of the tile, added to the sums.
+## Adds the products of slabs `begin` to `end` of the tile to the sums.
 <%def name="multiply_slabs(begin, end)" filter="trim">
             % if a_in_registers:
             ${multiply_through_registers(begin, end)}
@@ -114,7 +114,7 @@ static inline uint nearest_tf32(const float x)
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
                 ${await_slab()}
                 ${multiply("a_at + f * %d + step * %d" % (64 * 128 >> 4, operands[0].step))}
-                // One group of instructions stays on its way; the one before it is done.
+                // The newest group of instructions keeps running; the group before it has finished.
                 if (used >= 0) {
                     asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
                     if (thread == 0) {
@@ -130,7 +130,7 @@ static inline uint nearest_tf32(const float x)
             }
 </%def>
 
-## Half of a slab's fragments of A are loaded while the unit multiplies the half before.
+## Loads one half of a slab's fragments of A while the unit multiplies the half before.
 <%def name="multiply_through_registers(begin, end)" filter="trim">
             uint a_fragments[2][FRAGMENTS][2][4];
             int used = -1;
@@ -159,12 +159,12 @@ static inline uint nearest_tf32(const float x)
 <%def name="await_slab()" filter="trim">
                 await(full + 8 * stage, parity);
                 % if not tiles.TMA:
-                // Lanes write as stores do, and units read through another proxy (PTX ISA, "Async proxy").
+                // Lanes write through the generic proxy, units read through the async proxy (PTX ISA, "Async proxy").
                 asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
                 % endif
 </%def>
 
-## Steps of 32 bytes of the stage's slabs, as one group of instructions.
+## Multiplies the stage's slabs in steps of 32 bytes, as one group of instructions.
 <%def name="multiply(a, steps=4, b_step='step')" filter="trim">
                 const uint b_slab = slab_memory + stage * (A_BYTES + B_BYTES) + A_BYTES;
                 const ulong b_at = ${descriptor(operands[1])} | (b_slab & 0x3ffff) >> 4;
@@ -179,7 +179,7 @@ static inline uint nearest_tf32(const float x)
                 asm volatile("${mark}wgmma.commit_group.sync.aligned;" : : : "memory");
 </%def>
 
-## Half a slab's fragments of A. They lie there in boxes of 32 rows by 32 depths, rows contiguous.
+## Loads half a slab's fragments of A from boxes of 32 rows by 32 depths, in which rows are contiguous.
 <%def name="load_a()" filter="trim">
                 #pragma unroll
                 for (int f = 0; f < FRAGMENTS; ++f) {
@@ -197,7 +197,7 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
-## The slab's address / 16 is added.
+## A slab's descriptor, to which its address / 16 is added.
 <%def name="descriptor(slab)" filter="trim">${f"{slab.descriptor:#x}"}ul</%def>
 
 <%def name="await_all()" filter="trim">

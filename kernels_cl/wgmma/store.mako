@@ -1,7 +1,7 @@
-## The results of a warpgroup of Hopper's units on their way to where they belong: collected in boxes in
-## local memory and copied from there, or directly where they do not lie in 16-byte vectors.
+## Stores the results of a warpgroup: collected in boxes in local memory and copied from there, or stored
+## directly if they do not lie in 16-byte vectors.
 ##
-## Context: as for `wgmma/results.mako`, which forms them strip by strip, and constraint, warpgroup.
+## Context: that of `wgmma/results.mako`, which computes them strip by strip, and constraint, warpgroup.
 <%namespace name="formed" file="/wgmma/results.mako"/>
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 
@@ -17,10 +17,10 @@
                 % endif
 </%def>
 
-## Code that is long for each result stands there once, in a loop.
+## Long code for each result is not unrolled.
 <%def name="unrolling()" filter="trim">#pragma unroll${" 1" if results.rolled else ""}</%def>
 
-## A pair goes where it belongs, by one store where that is one.
+## Stores a pair of results, by a single store if their alignment allows it.
 <%def name="store_pair()" filter="trim">
 <%
     whole = problem.out.order == "row" and problem.out.alignment >= 2
@@ -48,9 +48,9 @@
                             % endif
 </%def>
 
-## Results are collected in local memory, and copied from there. Boxes are 64 rows by 128 bytes, or by 64
-## where the tile's rows are not multiples of 128; where columns of the result are contiguous, 64 or 32
-## columns by 32 rows.
+## Collects results in local memory and copies them from there. Boxes are 64 rows by 128 bytes, or by 64 bytes
+## where the tile's rows are not multiples of 128; or 64 or 32 columns by 32 rows where columns of the result
+## are contiguous.
 <%def name="finish_staged()" filter="trim">
 <%
     box_at = (
@@ -73,7 +73,7 @@
                     const __local uchar *c_boxes = c_slab + ${c_boxes_at} * ${boxes_bytes};
                     await(full + 8 * stage, parity);
                     % endif
-                    // The boxes of the chunk before have been read.
+                    // Wait until the boxes of the chunk before have been read.
                     % if not results.parts:
                     if (thread == 0) {
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
@@ -106,13 +106,13 @@
                 }
 </%def>
 
-## The lanes copy the boxes, each a part of a row at a time; neighbours take neighbours.
+## The lanes copy the boxes, each lane a part of a row at a time; neighbouring lanes copy neighbouring parts.
 <%def name="store_parts()" filter="trim">
 <%
     parts = results.parts
     boxes_bytes = staging.boxes * staging.map.bytes
 %>
-                    // ${parts.across} parts make up a row; its 16-byte vectors change places every 128 bytes.
+                    // A row has ${parts.across} parts; its 16-byte vectors are permuted every 128 bytes.
                     const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
                     #pragma unroll${" 8" if parts.bytes < 16 else ""}
                     for (int i = 0; i < ${staging.boxes * parts.per_box}; ++i) {
@@ -129,7 +129,7 @@
                     }
 </%def>
 
-## All of the warpgroup have read the boxes of c in this stage.
+## The whole warpgroup has read the boxes of c in this stage.
 <%def name="leave_boxes(number, turns)" filter="trim">
                     % if turns > 1:
                     if (${number} == ${turns - 1}) {
@@ -153,7 +153,7 @@
                         % elif wide.stored_bytes == 2:
                         uint pairs[4][2];
                         ${formed.finish_strip(collect_pairs)}
-                        // Lane l tells where row l % 16 of group l / 16 begins (PTX ISA, "stmatrix").
+                        // Lane l points to row l % 16 of group l / 16 (PTX ISA, "stmatrix").
                         const int box_row = thread / 32 * 16 + lane % 16;
                         #pragma unroll
                         for (int j = 0; j < 4; j += 2) {

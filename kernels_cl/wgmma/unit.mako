@@ -1,5 +1,5 @@
-## The instruction of NVIDIA's warpgroup units (PTX ISA, "wgmma"). It stands behind ${mark}, a comment to
-## the compiler (pyclgemm/device/probe.py).
+## The instruction of NVIDIA's warpgroup units (PTX ISA, "wgmma"). It follows ${mark}, which makes it a comment
+## for the compiler (pyclgemm/device/probe.py).
 ##
 ## Context: instruction, modifiers, constraint (of a register of the sums), mark.
 
@@ -11,7 +11,7 @@
     pinned = ", ".join(f'"+{constraint}"(c[{i}])' for i in range(sums))
 %>
 % if a_in_registers:
-// c += a b, for 64 rows; where b lies, a descriptor tells.
+// c += a b, for 64 rows; b is a descriptor.
 static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${sums + 5}, 0;\n"
@@ -19,7 +19,7 @@ static inline void multiply_accumulate(element *c, const uint *a, const ulong b)
         : ${pinned} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1) : "memory");
 }
 % else:
-// c += a b, for 64 rows; where a and b lie, descriptors tell.
+// c += a b, for 64 rows; a and b are descriptors.
 static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %${sums + 2}, 0;\n"
@@ -28,7 +28,7 @@ static inline void multiply_accumulate(element *c, const ulong a, const ulong b)
 }
 % endif
 
-// Until the sums are in the registers.
+// Waits until the sums are in the registers.
 static inline void await_sums(element *c)
 {
     asm volatile("${mark}wgmma.wait_group.sync.aligned 0;" : ${pinned} : : "memory");

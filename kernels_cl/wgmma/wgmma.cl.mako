@@ -1,15 +1,15 @@
 ## NVIDIA's warpgroup units (sm_90): persistent work-groups, each with one warpgroup that copies slabs
-## (by TMA, or each lane by cp.async) and others that multiply them (wgmma). A slab is 128 bytes deep, the
-## widest span of a swizzle.
-## Instructions behind ${mark} are comments to the compiler (pyclgemm/device/probe.py).
+## (by TMA, or by cp.async in each lane) and others that multiply them (wgmma). A slab is 128 bytes deep, the
+## widest span of a swizzle. Instructions after ${mark} are comments for the compiler
+## (pyclgemm/device/probe.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand of a and b), stored (C type of their elements), results
-## (a WgmmaResults), staging (its own, or None), terms (products of split terms that make up a product), whole
-## (layouts of the elements before they were split), and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand for a and b), stored (C type of their elements),
+## results (a WgmmaResults), staging (results.staging), terms (products of split terms for each product),
+## whole (layouts of the elements before splitting), and what all gemm templates see.
 ##
-## In a batch the tiles of all products are numbered through, and a map is told where the matrices of
-## another product begin. Copies read a map while they run, so there is one map more than stages for each
-## operand: the oldest was last read for a slab that has been multiplied.
+## In a batch the tiles of all products are numbered consecutively. For another product a map gets the
+## addresses of its matrices. Copies read a map while they run, so each operand has one map more than
+## stages: the oldest map was last read for a slab that has been multiplied since.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="lane_copies" file="/wgmma/lanes.mako"/>
@@ -91,8 +91,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 
     const int item = get_local_id(0);
     const uint slab_memory = address_of(memory);
-    const uint full = address_of(barriers);  // of stage 0; phases end when its slabs have come
-    const uint empty = full + 8 * STAGES;  // when all have multiplied them
+    const uint full = address_of(barriers);  // of stage 0; a phase ends when its slabs have arrived
+    const uint empty = full + 8 * STAGES;  // a phase ends when all have multiplied them
     % if tiles.TMA:
     ${maps()}
     % endif
@@ -133,10 +133,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     }
 }
 
-## Every work-group writes its own: OpenCL has no way to pass them.
+## Every work-group writes its own maps, as OpenCL cannot pass them to a kernel.
 <%def name="maps()" filter="trim">
 % if moved:
-    // Maps of A and of B by turns, behind them a map of the result for each warpgroup.
+    // Maps of A and B alternate; a map of the result for each warpgroup follows them.
     __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
     ${tensor_copy.write_maps("own_maps", "memory", maps_of, map_words, capture(each_map))}
 % else:
@@ -162,7 +162,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
         % endif
 </%def>
 
-## The loop over tiles, or parts of tiles, of this work-group: slabs `first` to `last` of `tile`.
+## The loop over this work-group's tiles or parts of tiles: slabs `first` to `last` of `tile`.
 <%def name="begin_tile()" filter="trim">
 <%
     count = f"{terms} * slabs_k" if terms > 1 else "(k + KWG - 1) / KWG"
@@ -287,7 +287,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             % endif
             % if out_mapped and moved:
             if (thread == 0 && product != mapped) {
-                // Results that were copied by the map have been written.
+                // Wait until the results that were copied with the map have been written.
                 asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
                 mapped = product;
                 out_map[0] = (ulong)out;

@@ -236,7 +236,7 @@ def unit_job(traits: DeviceTraits, unit: MatrixUnit) -> Job:
         "matrix", items, unit=unit, real=unit.result_register, pattern=_PATTERNS[unit.operand],
         chains=UNIT_CHAINS, steps=UNIT_STEPS,
         # Fragments are neither loaded nor split.
-        slabs=(), fragments=FragmentLoad(unit, "ldmatrix"),
+        slabs=(), fragments=FragmentLoad("ldmatrix"),
     )  # fmt: skip
     sub_groups = groups * items // unit.lanes
     each = 2 * unit.m * unit.n * unit.k

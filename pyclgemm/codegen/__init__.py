@@ -1,4 +1,1 @@
-"""What every kernel family uses to write a kernel and to describe its launch.
-
-It knows no kernel family: each asks it, never the other way round.
-"""
+"""Tools with which kernel families write kernels and describe launches; no family is known here."""

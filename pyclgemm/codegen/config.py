@@ -1,4 +1,4 @@
-"""What the configurations of all families have in common, and the conditions that they meet."""
+"""The base class of configurations, and their constraints."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .element import stored_bytes
 
 
 class Bounded:
-    """A dataclass whose annotations say which values its fields may have."""
+    """A dataclass whose annotations state the allowed values of its fields."""
 
     @classmethod
     @functools.cache
     def bounds(cls) -> Mapping[str, Allowed]:
-        """The values that each parameter may have."""
+        """The allowed values of each parameter."""
         hints = get_type_hints(cls, include_extras=True).items()
         return {name: hint.__metadata__[0] for name, hint in hints if get_origin(hint) is Annotated}
 
 
 @dataclass(frozen=True)
 class Config(Bounded):
-    """What all families share: a readable form, and conversion from and to plain dicts."""
+    """The parameters of a kernel family."""
 
     family: ClassVar[str]
 
@@ -39,43 +39,43 @@ class Config(Bounded):
         return " ".join(f"{name}={shown(value)}" for name, value in vars(self).items())
 
 
-#: Bytes of an element in local memory; narrow ones may be staged as what they are computed with.
+#: Bytes of an element in local memory; narrow elements may be staged in their arithmetic type.
 STAGED_BYTES = {dtype: max(4, stored_bytes(dtype)) for dtype in DTYPES}
 
-#: Registers of a work-item and of a work-group at most, on NVIDIA's devices (CUDA C++ Programming
+#: Most registers of a work-item and of a work-group on NVIDIA's devices (CUDA C++ Programming
 #: Guide, "Compute Capabilities").
 MOST_REGISTERS = 255
 ALL_REGISTERS = 64 * 1024
 
-#: Bytes of the widest vector that a work-item of a GPU loads, stores or copies at once. Its address
-#: must be a multiple of them.
+#: Bytes of the widest vector that a work-item of a GPU loads, stores or copies at once; its address
+#: must be a multiple of this.
 VECTOR_BYTES = 16
 
-#: Bytes that a load or a cp.async of NVIDIA's moves at once.
+#: Bytes that NVIDIA's loads and cp.async can move at once.
 LOAD_BYTES = (4, 8, 16)
 
 
 def is_staged_as_stored(dtype: str) -> bool:
-    """Whether a copy from memory to local memory may leave elements as they are."""
+    """Whether a copy to local memory leaves elements unconverted."""
     return STAGED_BYTES[dtype] == stored_bytes(dtype)
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on a configuration, an element type and a device, and its two sides in words."""
+    """A condition on a configuration, an element type and a device, with its rule in words."""
 
     rule: str
     holds: Callable[[Any, str, Any], bool]
-    #: A text with fields of `c` (the configuration), `dtype`, `traits`; or a function of the three
+    #: The values: a format with `c` (the configuration), `dtype` and `traits`, or their function
     values: str | Callable[[Any, str, Any], str]
-    on_device: bool = False  # whether it is about a device, and asked with one alone
-    types: tuple[str, ...] = ()  # the element types that it is about; all if empty
+    on_device: bool = False  # whether it needs a device, and is skipped without one
+    types: tuple[str, ...] = ()  # the element types to which it applies; all if empty
 
     def violation(self, config: Config, dtype: str, traits: DeviceTraits | None) -> str:
         """The rule and the values that break it; empty if it holds."""
         if (self.on_device and traits is None) or (self.types and dtype not in self.types):
             return ""
-        c = getattr(config, "tiles", config)  # in the direct family parameters have other names
+        c = getattr(config, "tiles", config)  # the direct family has other names for parameters
         if self.holds(c, dtype, traits):
             return ""
         if callable(self.values):
@@ -84,7 +84,7 @@ class Constraint:
 
 
 def multiple(whole: str, part: str) -> Constraint:
-    """A parameter that another one divides."""
+    """One parameter must be a multiple of another."""
     return Constraint(
         f"{whole} must be a multiple of {part}",
         lambda c, dtype, traits: getattr(c, whole) % getattr(c, part) == 0,
@@ -93,7 +93,7 @@ def multiple(whole: str, part: str) -> Constraint:
 
 
 def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
-    """A limit of what unrolled code, or memory, grows with."""
+    """A limit on the size of unrolled code or of memory."""
     return Constraint(
         f"{what} must not be more than {most}",
         lambda c, dtype, traits: count(c) <= most,
@@ -102,7 +102,7 @@ def at_most(what: str, most: int, count: Callable[[Any], int]) -> Constraint:
 
 
 def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constraint:
-    """The device's limit of work-items in a group."""
+    """The device's limit on the work-items of a group."""
     return Constraint(
         "a work-group must not exceed the device's limit",
         lambda c, dtype, traits: work_items(c, traits) <= traits.max_work_group_size,
@@ -116,7 +116,7 @@ def within_work_group(work_items: Callable[[Any, DeviceTraits], int]) -> Constra
 def within_local_memory(
     what: str, local_bytes: Callable[[Any, str, DeviceTraits], int], types: tuple[str, ...] = ()
 ) -> Constraint:
-    """The device's local memory must hold `what` of a work-group."""
+    """The device's limit on the local memory of a work-group, which holds `what`."""
     return Constraint(
         f"{what} must fit the device's local memory",
         lambda c, dtype, traits: local_bytes(c, dtype, traits) <= traits.local_memory_bytes,

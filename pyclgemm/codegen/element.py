@@ -1,10 +1,10 @@
-"""How an element is spelled in OpenCL C: its types, and its loads and stores.
+"""Elements in OpenCL C: their types, loads and stores.
 
-Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a
-complex element is a pair; the templates ask here and need not know.
+Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a complex
+element is a pair. The templates use these functions and need no such distinctions.
 
-OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. Whoever stores it
-needs the function `bfloat16_of` of ``common/prelude.mako``.
+OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. Kernels that store it
+need the function `bfloat16_of` of ``common/prelude.mako``.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ C_NAME = {
 }  # fmt: skip
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
 
-#: C types of as many bytes, whatever they mean.
+#: C types for data of any meaning, by their bytes.
 WORDS = {2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 
-#: Where elements lie.
+#: Address spaces of elements.
 Space = Literal["__global", "__local", "__private"]
 
 
 @dataclass(unsafe_hash=True)
 class ElementType:
-    """An element stored as `dtype`, computed with in the real type `arithmetic` (NumPy names)."""
+    """The type of an element in memory and in registers."""
 
     dtype: str  # NumPy name of the type in memory
     arithmetic: str  # NumPy name of the real type in registers
 
     def __post_init__(self) -> None:
-        self.parts = 2 if is_complex(self.dtype) else 1  # real numbers in an element
+        self.parts = 2 if is_complex(self.dtype) else 1  # real numbers of an element
         # C types of a real part in registers and in memory; whether loads and stores convert.
         self.real = C_NAME[self.arithmetic]
         self.stored_real = C_NAME[real_part_name(self.dtype)]
         self.converts = self.real != self.stored_real
         # C type of an element in memory.
         self.stored = self.stored_real + ("2" if self.parts > 1 else "")
-        # Bytes of a real part in registers, of an element there, and of an element in memory.
+        # Bytes of a real part and of an element in registers, and of an element in memory.
         self.real_bytes = _BYTES[self.arithmetic]
         self.bytes = self.parts * self.real_bytes
         self.stored_bytes = stored_bytes(self.dtype)
@@ -60,7 +60,7 @@ class ElementType:
         return ".s" + "".join(f"{first + part:x}" for part in range(self.parts))
 
     def conjugation(self, width: int) -> str:
-        """What a vector of `width` complex elements is multiplied by to conjugate each."""
+        """The factor that conjugates each of a vector of `width` complex elements."""
         return f" * ({self.vector(width)})({', '.join(['1', '-1'] * width)})"
 
     def load(
@@ -87,7 +87,7 @@ class ElementType:
         return self._converted(f"*{array}" if index == "0" else f"{array}[{index}]", self.parts)
 
     def _converted(self, stored: str, count: int) -> str:
-        """As many real numbers as they are stored, in registers."""
+        """Expression for `count` stored real numbers, converted to their type in registers."""
         if not self.converts:
             return stored
         lanes = "" if count == 1 else str(count)
@@ -113,7 +113,7 @@ class ElementType:
         aligned: bool = True,
         space: Space = "__global",
     ) -> str:
-        """Statement that stores `width` elements; a vector of bfloat16 is given by its name."""
+        """Statement that stores `width` elements; for bfloat16 `value` must be a variable."""
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
@@ -135,5 +135,5 @@ def stored_bytes(dtype: str) -> int:
 
 
 def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:
-    """The elements of C, bias and result: alpha, beta and activations never run in half."""
+    """The type of C, bias and result: alpha, beta and activations are never computed in half."""
     return ElementType(result_dtype, "float32" if arithmetic == "float16" else arithmetic)

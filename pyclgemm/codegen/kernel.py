@@ -1,4 +1,4 @@
-"""What the kernels of all families have in common: element types, arguments, what templates see."""
+"""Common parts of the kernels of all families: element types, arguments, template contexts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .stream_k import StreamK
 
 
 @dataclass
-class GemmParts:
-    """What the kernels of all families are made of."""
+class GemmKernel:
+    """The common parts of a kernel, whatever its family."""
 
-    problem: GemmProblem  # its operands as the kernel reads them
+    problem: GemmProblem  # with its operands as the kernel reads them
     config: Config
     traits: DeviceTraits
-    stored: str = ""  # C type in which A and B lie, if not as their elements
-    #: A and B as the caller has them, if the kernel reads their elements beside their split terms
+    stored: str = ""  # C type in which A and B are stored, if not that of their elements
+    #: The caller's A and B, if the kernel reads their elements besides their split terms
     whole: tuple[MatrixLayout, MatrixLayout] | None = None
 
     def __post_init__(self) -> None:
@@ -33,13 +33,14 @@ class GemmParts:
         # C type of m, n, k and of row and column numbers.
         self.position_type = extent_type(problem.m, problem.n, problem.k)
         self.batched = problem.batch is not None  # whether a launch computes many products
-        # Of every gemm kernel; families add to them.
+        # The arguments of every gemm kernel, to which families add others.
         self.arguments = tuple(self._arguments())
 
     def _arguments(self) -> list[Argument]:
         problem, stored, wide = self.problem, self.stored or self.element.stored, self.wide
-        # NVIDIA's compiler reads what is const and restrict by ld.global.nc, which it lacks for
-        # four halves: "Do not know how to split the result of this operator!" (driver 580.159.04).
+        # NVIDIA's compiler reads through pointers that are const and restrict by ld.global.nc, but
+        # fails for four halves: "Do not know how to split the result of this operator!" (driver
+        # 580.159.04).
         as_half = self.element.stored == "half" and not self.element.converts
         kind = "unrestricted input" if as_half and self.traits.vendor == "nvidia" else "input"
 
@@ -58,7 +59,7 @@ class GemmParts:
         arguments += matrix("out", problem.out, "output", wide.stored)
         if problem.c:
             arguments.append(Argument("beta", wide.vector(1)))
-            # c may be the very memory of out, so neither is restrict.
+            # c and out may be the same memory, so c is not restrict.
             arguments += matrix("c", problem.c, "unrestricted input", wide.stored)
         if problem.bias:
             arguments.append(Argument("bias", "input", wide.stored))
@@ -77,7 +78,7 @@ class GemmParts:
         return f"result_of({', '.join(self._result_arguments(total, addend, bias))})"
 
     def _result_arguments(self, total: str, addend: str, bias: str) -> list[str]:
-        """What ``result_of`` in ``common/prelude.mako`` is given."""
+        """The arguments of ``result_of`` in ``common/prelude.mako``."""
         with_c = ["beta", addend] if self.problem.c else []
         return ["alpha", total, *with_c, *([bias] if self.problem.bias else [])]
 
@@ -87,17 +88,26 @@ class GemmParts:
         return ACTIVATIONS[self.problem.activation or ""].format(real=real, f=suffix)
 
     def result_at(self, total: str, row: str, column: str, addend: str = "") -> str:
-        """The same for an entry whose bias is read, and whose C is where `addend` is empty."""
+        """The same for an entry, with its bias, and its C unless `addend` holds that."""
         along = row if self.problem.bias == "row" else column
         bias = self.wide.entry("bias", times(along, "bias_stride"))
         read = self.wide.entry("c", f"C_AT({row}, {column})")
         return self.result_of(total, addend or read, bias)
 
+    def results_at_once(self, columns: int) -> tuple[int, bool]:
+        """Results of `columns` neighbours that are stored at once; whether C is loaded likewise."""
+
+        def in_vectors(layout: MatrixLayout) -> bool:
+            return layout.order == "row" and layout.alignment >= columns
+
+        width = columns if in_vectors(self.problem.out) else 1
+        return width, width > 1 and self.problem.c is not None and in_vectors(self.problem.c)
+
     def source(
         self, name: str, template: str, work_items: int, options: str = "", target: str = "",
         split_k: StreamK | None = None, **context: Any,
     ) -> KernelSource:  # fmt: skip
-        """Fill a template of ``kernels_cl/`` with `context` and with what all templates see."""
+        """Fill a template of ``kernels_cl/`` with `context` and the context of all templates."""
         problem, arguments = self.problem, self.arguments
         if split_k is not None:
             arguments += split_k.arguments(self.element.vector(1))
@@ -138,13 +148,13 @@ class GemmParts:
 
 
 def multiply_add(arithmetic: str, traits: DeviceTraits) -> Callable[[str, str, str], str]:
-    """What spells ``a * b + c``; where fma is emulated, the compiler may contract it."""
+    """A function that writes ``a * b + c``, by fma unless that is emulated."""
     fast = fma_is_fast(arithmetic, traits)
     return (lambda a, b, c: f"fma({a}, {b}, {c})") if fast else (lambda a, b, c: f"{a} * {b} + {c}")
 
 
 def fma_is_fast(arithmetic: str, traits: DeviceTraits) -> bool:
-    """Whether ``fma`` in the real type `arithmetic` is there and is one instruction."""
-    # NVIDIA's compiler has half arithmetic but no fma of halves; there, as everywhere, the compiler
-    # may contract a * b + c by itself.
+    """Whether ``fma`` in the real type `arithmetic` exists and is one instruction."""
+    # NVIDIA's compiler has half arithmetic but no fma of halves. As everywhere, the compiler may
+    # contract a * b + c by itself.
     return {"float32": traits.fast_fma32, "float64": traits.fast_fma64}.get(arithmetic, False)

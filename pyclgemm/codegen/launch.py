@@ -1,7 +1,7 @@
-"""Kernel launches as plain data: a kernel, its work-groups, and what each argument is.
+"""Kernel launches as plain data: a kernel, its work-groups, and its arguments.
 
-Pure: `pyclgemm.runtime.launcher` enqueues launches. They do not know the arrays of a call, and name
-the role that an array has in it, such as "a" or "out".
+Pure: `pyclgemm.runtime.launcher` enqueues launches. They refer to the arrays of a call by their
+roles, such as "a" or "out".
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class _OfCall:
 
 
 class Scalar(_OfCall):
-    """A number that each call gives, such as "alpha"."""
+    """A number that each call passes, such as "alpha"."""
 
 
 class Buffer(_OfCall):
-    """The memory of the array in a role, or of the workspace of that name."""
+    """The buffer of the array in a role, or the workspace of this name."""
 
 
 class Offset(_OfCall):
-    """Elements from the start of its memory to the array in a role."""
+    """The offset of the array in a role within its buffer, in elements."""
 
 
 class MatrixOffsets(_OfCall):
-    """For scattered matrices in a role: elements from the first to each, as a buffer of long."""
+    """The offsets of scattered matrices in a role from the first one: a buffer of long."""
 
 
 LaunchArgument = Known | Scalar | Buffer | Offset | MatrixOffsets
@@ -53,35 +53,35 @@ class Launch:
 
     source: KernelSource
     groups: tuple[int, ...]  # work-groups along each dimension
-    arguments: tuple[LaunchArgument, ...]  # what is passed for each of the kernel's arguments
+    arguments: tuple[LaunchArgument, ...]  # in the order of the kernel's arguments
 
     @classmethod
     def of(
         cls, source: KernelSource, groups: tuple[int, ...], by_name: Mapping[str, Any]
     ) -> Launch:
-        """The launch of a kernel whose arguments are found by their names.
+        """The launch of a kernel with arguments from `by_name`.
 
-        A number in `by_name` is `Known`. A pointer that has no entry is the workspace of its own
-        name; entries that the kernel does not take are left out.
+        A number in `by_name` becomes `Known`. A pointer without an entry is the workspace of the
+        same name. Entries that the kernel does not need are ignored.
         """
         arguments = []
         for argument in source.arguments:
             name = argument.name
-            given = by_name.get(name, Buffer(name)) if argument.is_pointer else by_name[name]
-            arguments.append(given if isinstance(given, LaunchArgument) else Known(given))
+            value = by_name.get(name, Buffer(name)) if argument.is_pointer else by_name[name]
+            arguments.append(value if isinstance(value, LaunchArgument) else Known(value))
         return cls(source, groups, tuple(arguments))
 
     @property
     def by_name(self) -> dict[str, LaunchArgument]:
-        """What is passed, by the names of the kernel's arguments."""
+        """The arguments by name."""
         names = (argument.name for argument in self.source.arguments)
         return dict(zip(names, self.arguments, strict=True))
 
     @property
     def values(self) -> dict[str, Any]:
-        """The numbers that are the same in every call, by the names of the kernel's arguments."""
-        known = self.by_name.items()
-        return {name: given.value for name, given in known if isinstance(given, Known)}
+        """The numbers that are the same in every call, by the names of the arguments."""
+        arguments = self.by_name.items()
+        return {name: value.value for name, value in arguments if isinstance(value, Known)}
 
     @property
     def global_size(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class Schedule:
 
 
 def arguments_of_matrix(name: str, role: str, matrix: Matrix) -> dict[str, Any]:
-    """The arguments by which kernels find the entries of a matrix that they call `name`."""
+    """The arguments with which kernels locate the entries of a matrix that they call `name`."""
     return {
         name: Buffer(role),
         f"{name}_offset": Offset(role),
@@ -120,7 +120,7 @@ def gemm_launch(
     by_name: dict[str, Any] = {name: Scalar(name) for name in ("alpha", "beta")}
     by_name |= {"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.products}
     by_name |= {"bias_offset": Offset("bias"), "bias_stride": product.bias_stride}
-    # A kernel that reads the split terms of A and B may take their elements, too.
+    # A kernel that reads split terms of A and B may also read the elements themselves.
     for name in ("a", "b", "out", "c", "whole_a", "whole_b"):
         role = name.removeprefix("whole_")
         if (matrix := getattr(product, role)) is not None:

@@ -1,7 +1,7 @@
-"""Matrix units: what one instruction multiplies, which lane holds what, which a device has.
+"""Matrix units: their instructions, their distribution of elements over lanes, and their devices.
 
-A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n
-fragment of the result, each spread over the registers of its lanes.
+A sub-group multiplies an m x k fragment of A by a k x n fragment of B and adds to an m x n fragment
+of the result. The elements of each are distributed over the registers of the sub-group's lanes.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ..problem.precision import Precision, is_complex
 from ..problem.problem import GemmProblem
 from .element import C_NAME, stored_bytes
 
-#: What a unit multiplies; it reads the leading bits of a float32 as "tf32".
+#: The types that units multiply; "tf32" is the leading bits of a float32.
 Multiplied = Literal["int8", "float16", "bfloat16", "tf32", "float64"]
 
-#: What a unit sums in.
+#: The types in which units sum.
 Summed = Literal["int32", "float16", "float32", "float64"]
 
 
 @dataclass(unsafe_hash=True)
 class OperandLanes:
-    """Which elements of a fragment of A or B a lane holds: rows of A as columns of B.
+    """The elements of a fragment of A or B that a lane holds: rows of A, or columns of B.
 
-    The lanes cover `positions` rows of A (columns of B) and `depths` depths of k; with larger
-    fragments they do so again, group by group. Register ``r`` of position group ``p`` and depth
-    group ``d`` is the lane's register ``r + (registers of a run) * (p + position_groups * d)``.
+    The lanes cover a group of `positions` rows of A (columns of B) and `depths` depths of k. Larger
+    fragments have several such groups. Register ``r`` of position group ``p`` and depth group ``d``
+    is the lane's register ``r + (registers of a run) * (p + position_groups * d)``.
     """
 
     position: str  # the lane's row or column in a group, an expression of C in ``lane``
-    run_index: str  # which run of depths of a group it holds, likewise
+    run_index: str  # the number of the lane's run of depths in a group, likewise
     positions: int  # rows or columns of a group
     runs: int  # runs of a group
-    #: Neighbouring depths of a run. Which of the instruction's depths they are does not matter
-    #: where A and B agree: a sum has no order.
+    #: Consecutive depths of a run. They may be any of the instruction's depths, if A and B agree:
+    #: the order of a sum does not matter.
     run: int
 
     def __post_init__(self) -> None:
@@ -45,90 +45,92 @@ class OperandLanes:
 
 @dataclass(frozen=True)
 class ResultLanes:
-    """Which elements of a fragment of the result a lane holds.
+    """The elements of a fragment of the result that a lane holds.
 
-    Element ``width * g + i`` is that at row ``row + g * row_step``, column ``column + i``.
+    Element ``width * g + i`` is at row ``row + g * row_step`` and column ``column + i``.
     """
 
-    row: str  # the lane's first element, expressions of C in ``lane``
-    column: str
-    width: int  # neighbouring columns in consecutive elements
-    groups: int  # how many such runs the lane holds
-    row_step: int = 0  # from one run to the next
+    row: str  # of the lane's first element, an expression of C in ``lane``
+    column: str  # likewise
+    width: int  # elements of a run in neighbouring columns
+    groups: int  # runs of a lane
+    row_step: int = 0  # rows from one run to the next
 
 
 @dataclass(unsafe_hash=True)
 class MatrixUnit:
     """An instruction that multiplies fragments."""
 
-    #: Whether `instruction` is written as inline PTX, or is a function of the compiler
+    #: Whether `instruction` is inline PTX or a function of the compiler
     spelling: Literal["ptx", "builtin"]
-    #: Its name in PTX; or the call of the builtin, whose operands are ``{a}``, ``{b}`` and ``{c}``
+    #: The name in PTX; or the call of the builtin, with the operands ``{a}``, ``{b}`` and ``{c}``
     instruction: str
-    operand: Multiplied  # what it multiplies
+    operand: Multiplied  # the type that it multiplies
     m: int  # sizes of the fragments
     n: int
     k: int
     lanes: int  # work-items of a sub-group
-    held: OperandLanes  # which lane holds what of A and B
-    result: ResultLanes  # which lane holds what of the result
+    operand_lanes: OperandLanes  # the elements of A and B in each lane
+    result_lanes: ResultLanes  # the elements of the result in each lane
     vector: str = ""  # of a builtin: the C type of a lane's elements of A, and of B
-    sums: Summed = "float32"  # what it sums in
-    #: Whether a builtin, whose fragments of A and B are alike, takes B's for A's and so forms the
-    #: transposed product; `result` then says which lane holds what of that.
+    sums: Summed = "float32"  # the type in which it sums
+    #: Whether a builtin with like fragments of A and B gets them exchanged and so computes the
+    #: transposed product, to which `result_lanes` refers
     exchanged: bool = False
 
     def __post_init__(self) -> None:
         name, is_double = self.instruction.partition("(")[0], self.operand == "float64"
-        self.text = f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"  # for readers
-        # Of an element that it multiplies.
+        self.text = f"{name}: {self.m} x {self.n} x {self.k} of {self.operand}"  # for reports
         self.operand_bytes = 4 if self.operand == "tf32" else stored_bytes(self.operand)
-        # Whether k must be contiguous in local memory: builtins take runs along k from every lane;
-        # ldmatrix transposes only 16-bit elements.
+        # Whether k must be contiguous in local memory: builtins take runs along k from each lane;
+        # ldmatrix transposes only elements of 16 bits.
         self.reads_along_k = self.spelling == "builtin" or self.operand == "int8"
-        # C type in which a lane holds elements of A and B; elements in such a register.
+        # C type of a lane's registers with elements of A and B; elements of such a register.
         self.register: Literal["uint", "double"] = "double" if is_double else "uint"
         self.word = max(1, 4 // self.operand_bytes)
-        self.depth_groups = self.k // self.held.depths  # times that lanes cover a fragment along k
+        self.depth_groups = self.k // self.operand_lanes.depths  # groups of a fragment along k
         # Registers of a lane for a fragment of A, and of B.
-        registers = self.depth_groups * self.held.run // self.word
-        self.a_registers = self.m // self.held.positions * registers
-        self.b_registers = self.n // self.held.positions * registers
-        # Elements of the result in a lane; whether a register holds two neighbours, as bits;
-        # the registers, and their C type.
-        self.result_elements = self.result.width * self.result.groups
+        registers = self.depth_groups * self.operand_lanes.run // self.word
+        self.a_registers = self.m // self.operand_lanes.positions * registers
+        self.b_registers = self.n // self.operand_lanes.positions * registers
+        # Elements of the result in a lane; whether a register holds the bits of two neighbours; the
+        # registers, and their C type.
+        self.result_elements = self.result_lanes.width * self.result_lanes.groups
         self.packed_sums = self.sums == "float16"
         self.result_registers = self.result_elements // (2 if self.packed_sums else 1)
         self.result_register = "uint" if self.packed_sums else C_NAME[self.sums]
 
     def loads_elements(self, along_k: bool) -> bool:
-        """Whether lanes load element by element from a slab in local memory."""
-        # ldmatrix takes rows of 16 bytes along k, or transposes elements of 16 bits.
+        """Whether lanes load single elements from a slab in local memory."""
+        # ldmatrix loads rows of 16 bytes along k, or transposes elements of 16 bits.
         if self.spelling != "ptx":
             return False
         return self.operand == "float64" or (self.operand == "tf32" and not along_k)
 
 
 def fills_fragments(problem: GemmProblem, unit: MatrixUnit) -> bool:
-    """Whether there are as many rows, columns and depths as a matrix unit multiplies at once."""
+    """Whether a product has at least the rows, columns and depths of a unit's fragments."""
     return min(problem.m, problem.n) >= max(unit.m, unit.n) and problem.k >= unit.k
 
 
-# AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins. The ISA documents
-# ("AMD RDNA3", "RDNA4", "Instinct MI200" and "MI300 Instruction Set Architecture", the chapters on
-# WMMA and on MFMA) and AMD's Matrix Instruction Calculator tell which lane holds what. A and B lie
-# alike in all of them: lanes side by side hold rows of A or columns of B, and each a run of
-# neighbouring depths. MFMA's f64 and WMMA of RDNA 3 spread a column of the result over lanes; the
-# others give a lane a run of a column, which the exchange of A and B makes a run of a row.
+# AMD's WMMA (RDNA 3 and 4) and MFMA (CDNA 2 and 3), by the compiler's builtins. The distribution of
+# elements over lanes is documented in the ISA documents ("AMD RDNA3", "RDNA4", "Instinct MI200" and
+# "MI300 Instruction Set Architecture", the chapters on WMMA and on MFMA) and in AMD's Matrix
+# Instruction Calculator. It is the same for A and B: neighbouring lanes hold rows of A or columns
+# of B, each a run of consecutive depths. MFMA of f64 and WMMA of RDNA 3 distribute a column of the
+# result over lanes. Others leave a run of a column in a lane; exchanging A and B makes it a run of
+# a row.
 #
-# The ISA of RDNA 4 numbers the depths of a 16-bit run in another order than they lie; A and B agree
-# in it. MFMA of the MI200 series (gfx90a) takes denormal numbers of float16 and bfloat16 for zero.
+# The ISA of RDNA 4 numbers the depths of a 16-bit run in another order than the registers; A and B
+# agree in it. MFMA of the MI200 series (gfx90a) treats denormal numbers of float16 and bfloat16 as
+# zero.
 
 _MFMA_RESULT = ResultLanes("lane % 16", "lane / 16 * 4", width=4, groups=1)
 _MFMA_RESULT_F64 = ResultLanes("lane / 16", "lane % 16", width=1, groups=4, row_step=4)
 
-#: By type: the name of the instruction, and what it sums in. (WMMA of float16 in float16, which
-#: spreads its sums in other ways, is not driven.) Both operands of int8 are signed, and sums wrap.
+#: The instruction and the type of its sums, by the type of its operands. (WMMA of float16 that sums
+#: in float16 distributes its sums differently, and is not supported.) Both operands of int8 are
+#: signed, and sums wrap.
 _WMMA: dict[Multiplied, tuple[str, Summed]] = {
     "float16": ("f32_16x16x16_f16_{}({{a}}, {{b}}, {{c}})", "float32"),
     "bfloat16": ("f32_16x16x16_bf16_{}({{a}}, {{b}}, {{c}})", "float32"),
@@ -137,13 +139,13 @@ _WMMA: dict[Multiplied, tuple[str, Summed]] = {
 
 
 def _wmma(
-    suffix: str, vectors: tuple[str, str, str], held: OperandLanes, result: ResultLanes,
-    exchanged: bool,
+    suffix: str, vectors: tuple[str, str, str], operand_lanes: OperandLanes,
+    result_lanes: ResultLanes, exchanged: bool,
 ) -> tuple[MatrixUnit, ...]:  # fmt: skip
     return tuple(
         MatrixUnit(
             "builtin", "__builtin_amdgcn_wmma_" + call.format(suffix), operand, 16, 16, 16, 32,
-            held, result, vector, sums, exchanged,
+            operand_lanes, result_lanes, vector, sums, exchanged,
         )
         for (operand, (call, sums)), vector in zip(_WMMA.items(), vectors, strict=True)
     )  # fmt: skip
@@ -167,7 +169,7 @@ _CDNA2 = (
     _mfma("i32_16x16x16i8", "int8", "int", sums="int32"),
 )
 
-#: By patterns of the architectures that have them.
+#: AMD's units by patterns of architectures.
 _AMD_UNITS = {
     # Lanes 16 to 31 hold copies of what lanes 0 to 15 hold of A and B.
     r"gfx11[0-9a-f]{2}": _wmma(
@@ -188,14 +190,14 @@ _AMD_UNITS = {
     ),
 }  # fmt: skip
 
-#: Mesa's runtimes compile for AMD's devices by way of languages that have no such builtins.
+#: Mesa's runtimes compile for AMD's devices through languages without such builtins.
 _WITHOUT_BUILTINS = ("rusticl", "clover")
 
 
 # NVIDIA's mma.sync, from compute capability 8.0 on. Lanes form 8 groups of 4 (PTX ISA, "Warp-level
-# matrix instructions: mma", and the figures of each shape): a group holds a row of A or a column of
-# B, each of its lanes a register of neighbouring depths; and of the result two neighbouring columns
-# of a row.
+# matrix instructions: mma", with the figures of each shape). A group holds a row of A or a column
+# of B, and each of its lanes a register of consecutive depths. Of the result a lane holds two
+# neighbouring columns of a row.
 
 
 def _mma(
@@ -214,9 +216,9 @@ def nvidia_double_unit(m: int, k: int) -> MatrixUnit:
     return _mma("f64.f64.f64.f64", "float64", m=m, k=k, word=1, sums="float64")
 
 
-#: From compute capability 8.0 on; from 9.0 on another one for float64 does twice the work. It is
-#: the least deep of these: registers then hold the fragments of two depths, and the next are loaded
-#: while one is multiplied.
+#: From compute capability 8.0 on. From 9.0 on another unit for float64 does twice the work. Of its
+#: depths the smallest is used: registers can then hold the fragments of two depths, of which one is
+#: loaded while the other is multiplied.
 _NVIDIA_UNITS = (
     _mma("f32.f16.f16.f32", "float16", m=16, k=16, word=2),
     _mma("f16.f16.f16.f16", "float16", m=16, k=16, word=2, sums="float16"),
@@ -229,7 +231,7 @@ _UNITS_OF_SM_90 = (nvidia_double_unit(m=16, k=4), *_NVIDIA_UNITS)
 
 
 def unit_multiplying(multiplied: str | None, sums: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that multiplies and sums in given types; None if there is none."""
+    """The device's unit that multiplies and sums in these types; None if there is none."""
     units: tuple[MatrixUnit, ...] = ()
     if traits.nvidia_capability >= 80:
         units = _UNITS_OF_SM_90 if traits.nvidia_capability >= 90 else _NVIDIA_UNITS
@@ -239,12 +241,12 @@ def unit_multiplying(multiplied: str | None, sums: str, traits: DeviceTraits) ->
 
 
 def matrix_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit of a device that computes in a precision; None if there is none."""
+    """The device's unit for a precision; None if there is none."""
     return unit_multiplying(precision.multiplied, precision.arithmetic, traits)
 
 
 def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """The same for elements that may be complex: two numbers for NVIDIA's units alone."""
+    """The same for elements that may be complex, which only NVIDIA's units multiply."""
     unit = matrix_unit(precision, traits)
     if unit is not None and is_complex(dtype) and not unit.loads_elements(True):
         return None
@@ -252,12 +254,12 @@ def element_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Matr
 
 
 def elements_wanted(dtype: str, precision: Precision) -> str:
-    """What `element_unit` is asked for, in words."""
+    """The unit that `element_unit` looks for, in words."""
     return f"{precision.name} of complex elements" if is_complex(dtype) else precision.name
 
 
 def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
-    """The unit of a device that computes in a precision; `UnsupportedError` if there is none."""
+    """The device's unit for a precision; `UnsupportedError` if there is none."""
     unit = matrix_unit(precision, traits)
     if unit is None:
         raise UnsupportedError(
@@ -270,12 +272,12 @@ def required_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit:
 
 
 def sub_group_lanes(traits: DeviceTraits | None) -> int:
-    """Work-items of the sub-groups in which a device's units multiply; the fewest without one."""
+    """Work-items of the sub-groups of a device's units; without a device the fewest."""
     wide = traits is not None and traits.vendor == "amd" and traits.architecture.startswith("gfx9")
     return 64 if wide else 32
 
 
 def prefers_units(problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a product fills fragments; but other kernels are half as fast at worst in float64."""
+    """Whether fragments are full, except for float64, where others are at most twice as slow."""
     unit = matrix_unit(problem.precision, traits)
     return unit is not None and unit.operand != "float64" and fills_fragments(problem, unit)

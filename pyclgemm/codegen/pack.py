@@ -1,4 +1,4 @@
-"""The kernels that lay operands out: in rows of a tile or of k, and in panels for a CPU."""
+"""The kernels that pack operands for a GPU: in rows along the tile or along k."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .source import Argument, KernelSource, batch_argument, extent_type, matrix_
 
 @dataclass(frozen=True)
 class PackedForm:
-    """How an operand lies once it is packed for a GPU."""
+    """The layout of an operand that is packed for a GPU."""
 
-    along_k: bool = False  # whether k is contiguous; else rows of A, or columns of B, are
+    along_k: bool = False  # whether k is contiguous; else rows of A or columns of B are
     padding: int = 0  # elements from the end of a contiguous row to the next; not written
-    split: PartType | None = None  # the type of split terms, each a whole matrix after the other
-    terms: int = 1  # how many split terms
-    #: What positions and depths are multiples of; None where rows are whole vectors of any type
+    split: PartType | None = None  # the type of split terms, which are consecutive matrices
+    terms: int = 1  # number of split terms
+    #: Divisors of the padded positions and depths; None makes rows whole vectors of any type
     tile: tuple[int, int] | None = None
 
     def layout(self, name: OperandName) -> MatrixLayout:
@@ -34,14 +34,14 @@ class PackedForm:
         return MatrixLayout("row" if self.along_k == (name == "a") else "column", MAX_ALIGNMENT)
 
     def padded(self, positions: int, depth: int) -> tuple[int, int]:
-        """Positions and depth once an operand is packed."""
+        """The positions and the depth of a packed operand."""
         rows, columns = (1, MAX_ALIGNMENT) if self.along_k else (MAX_ALIGNMENT, 1)
         step, depth_step = self.tile or (rows, columns)
         return padded(positions, step), padded(depth, depth_step)
 
 
 def padded(size: int, step: int = MAX_ALIGNMENT) -> int:
-    """The next multiple, at least one; by default of the elements of a vector of any type."""
+    """The size (at least 1) rounded up to a multiple of `step`, by default the widest vector."""
     return math.ceil(max(1, size) / step) * step
 
 
@@ -53,10 +53,11 @@ def pack_launch(
     """The launch that packs `matrix` as operand `name` for a GPU.
 
     `sizes` are the positions along the tile (rows of A, columns of B) and the depths after padding.
-    `batch` holds the matrices of a batch and the elements from one that is packed to the next.
+    `batch` has the number of matrices of a batch, and the elements from one packed matrix to the
+    next.
     """
     layout, split = matrix.layout, form.split
-    # Packing moves bits: half travels as ushort, which needs no half arithmetic.
+    # Packing moves bits: half is copied as ushort, which needs no half arithmetic.
     stored = "ushort" if dtype == "float16" else ElementType(dtype, real_part_name(dtype)).stored
     position_type = extent_type(sizes[0] + form.padding, sizes[1] + form.padding)
     arguments: tuple[Argument, ...] = (
@@ -72,7 +73,7 @@ def pack_launch(
         arguments += (
             batch_argument("source", layout), Argument("destination_batch_stride", "long"),
         )  # fmt: skip
-    # The offset of an element of the source, and which of position and depth is contiguous there.
+    # The offset of an element in the source, and the index that is contiguous there.
     row, column = ("position", "depth") if name == "a" else ("depth", "position")
     if layout.order == "strided":
         offset = f"(long){row} * source_row_stride + (long){column} * source_column_stride"
@@ -98,7 +99,7 @@ def pack_launch(
         block=block, rows=rows, turned=turned, split=split, terms=form.terms,
     )  # fmt: skip
     source = KernelSource(f"pack_{name}", text, arguments, (block, rows))
-    packed = 4 * block if by_quads else block  # rows and columns that a work-group packs
+    packed = 4 * block if by_quads else block  # rows and columns of a work-group
     matrices, destination_stride = batch or (1, 0)
     groups = (math.ceil(along / packed) * matrices, math.ceil(across / packed))
     positions, k = (matrix.rows, matrix.columns) if name == "a" else (matrix.columns, matrix.rows)
@@ -112,11 +113,11 @@ def pack_launch(
 
 @dataclass(frozen=True)
 class PackedOperands:
-    """The launches that pack operands, and how the kernel behind them finds what they wrote."""
+    """The launches that pack operands, and the arguments with which a kernel reads these."""
 
     launches: tuple[Launch, ...]
     workspaces: dict[str, int]
-    values: dict[str, Any]  # of the arguments of that kernel
+    values: dict[str, Any]  # of the kernel's arguments, by name
 
 
 def pack_operands(
@@ -134,7 +135,7 @@ def pack_operands(
         leading_dimension = inner + form.padding
         elements = form.terms * leading_dimension * outer
         batch = None
-        if matrix.scattered or matrix.batch_stride:  # else all products share the packed one
+        if matrix.scattered or matrix.batch_stride:  # else all products share a packed matrix
             batch = (problem.products, elements)
         to = f"packed_{name}"
         launches.append(
@@ -151,14 +152,14 @@ def pack_operands(
 
 
 def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -> GemmProblem:
-    """The product with the operands in `forms` as they lie once they are packed."""
+    """The problem with the operands in `forms` in their packed layouts."""
     a = forms["a"].layout("a") if "a" in forms else problem.a
     b = forms["b"].layout("b") if "b" in forms else problem.b
     return replace(problem, a=a, b=b)
 
 
 def why_units_pack(name: OperandName, problem: GemmProblem, *, in_place: bool) -> str:
-    """Why a kernel of matrix units packs an operand; `in_place` ones read rows of any alignment."""
+    """Why a kernel of matrix units packs an operand; `in_place` kernels read any alignment."""
     layout = problem.operand(name)
     size = stored_bytes(problem.dtype)
     if layout.alignment * size % VECTOR_BYTES and not in_place:

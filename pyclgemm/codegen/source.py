@@ -1,4 +1,4 @@
-"""A kernel's text and arguments as data, and what writes them: templates, index expressions."""
+"""A kernel's text and arguments as data, and the functions that write them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..resources import filled
 
 _INDENT = "    "
 
-#: A literal, in which braces and slashes are text: inline assembly has both.
+#: A string literal, whose braces and slashes are not syntax; inline assembly has both.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def _laid_out(text: str) -> str:
-    """Indent C source by its braces; pragmas follow the code that they govern."""
+    """Indent C source by its braces; ``#pragma unroll`` is indented as the loop after it."""
     lines: list[str] = []
     depth = 0
     parentheses = 0
@@ -43,15 +43,15 @@ def _laid_out(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Index expressions of C, folded as they are written: no ``x * 1``, no ``+ 0``, no ``0 * x``.
+# Index expressions of C, simplified when written: no ``x * 1``, no ``+ 0``, no ``0 * x``.
 
-#: Operators that bind less than ``*``; and those that do not, but go from left to right.
+#: Operators of lower precedence than ``*``; and of the same precedence.
 _LOOSER = re.compile(r" [-+^|&<>?:=]")
 _EQUAL = re.compile(r" [/%]")
 
 
 def plus(*terms: str | int) -> str:
-    """The sum of `terms`, in their order; numbers are added up, and stand last."""
+    """The sum of `terms` in their order; numbers are added up and come last."""
     numbers = sum(int(term) for term in terms if _is_number(term))
     names = [str(term) for term in terms if not _is_number(term)]
     return " + ".join(names + ([str(numbers)] if numbers or not names else []))
@@ -80,7 +80,7 @@ def divided(dividend: str | int, divisor: int) -> str:
 
 
 def modulo(dividend: str | int, divisor: int) -> str:
-    """The remainder of their division."""
+    """The remainder of a division of whole numbers."""
     if _is_number(dividend):
         return str(int(dividend) % divisor)
     return "0" if divisor == 1 else f"{_operand(str(dividend))} % {divisor}"
@@ -91,7 +91,7 @@ def _is_number(term: str | int) -> bool:
 
 
 def _operand(expression: str, *, last: bool = False) -> str:
-    """`expression` as a factor, the first or the last: in parentheses where it needs them."""
+    """`expression` as the first or last factor, in parentheses if necessary."""
     depth, outside = 0, ""
     for letter in expression:
         depth -= letter == ")"
@@ -101,7 +101,7 @@ def _operand(expression: str, *, last: bool = False) -> str:
     return f"({expression})" if loose else expression
 
 
-#: The largest size with 32-bit positions: rounded up to tiles it must not reach 2^31.
+#: The largest size with 32-bit positions; rounded up to tiles, it must stay below 2^31.
 MOST_POSITIONS = 2**31 - 2**16
 
 
@@ -109,22 +109,22 @@ MOST_POSITIONS = 2**31 - 2**16
 class Argument:
     """One kernel argument; a launch finds its value by its name.
 
-    Its kind is the C type of a scalar, or for a pointer "input", "output" or "unrestricted input":
-    memory that something else may write.
+    Its kind is the C type of a scalar; or for a pointer "input", "output" or "unrestricted input",
+    memory that may also be written through another pointer.
     """
 
     name: str
     kind: str
-    type: str = ""  # C type of what a pointer points to
+    type: str = ""  # C type to which a pointer points
 
     @property
     def is_pointer(self) -> bool:
-        """Whether it is a buffer; else it is a number."""
+        """Whether it is a buffer rather than a number."""
         return bool(self.type)
 
     @property
     def declaration(self) -> str:
-        """The argument as it is declared."""
+        """The argument's declaration."""
         pointers = {
             "input": f"const __global {self.type} *restrict {self.name}",
             "unrestricted input": f"const __global {self.type} *{self.name}",
@@ -135,21 +135,22 @@ class Argument:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's text, how to build it and how to call it."""
+    """A kernel's text, its build options and its arguments."""
 
     name: str  # in the text
     text: str  # OpenCL C
     arguments: tuple[Argument, ...]
     local_size: tuple[int, ...]
     options: str = ""  # for the compiler
-    target: str = ""  # the architecture whose instructions `pyclgemm.device.probe` adds, if any
+    target: str = ""  # the architecture whose instructions `pyclgemm.device.probe` enables, if any
 
 
 def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) -> str:
-    """Fill a template of ``kernels_cl/`` and lay its text out.
+    """Fill a template of ``kernels_cl/`` and indent the text.
 
-    Beside `context`, templates see `plus` and `times`, the kernel's arguments, and as `moved` the
-    matrices that differ from product to product of a batch and whether they are scattered.
+    Besides `context`, templates see the functions that write index expressions (`plus`, ...), the
+    kernel's `arguments`, and `moved`: the names of the matrices that differ from product to product
+    of a batch, each with whether it is scattered.
     """
     ends = {"_batch_stride": False, "_offsets": True}
     moved = [
@@ -158,19 +159,20 @@ def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) 
         for end, scattered in ends.items()
         if argument.name.endswith(end)
     ]
-    context |= {"arguments": arguments, "moved": moved, "plus": plus, "times": times}
+    expressions = {"plus": plus, "times": times, "divided": divided, "modulo": modulo}
+    context |= {"arguments": arguments, "moved": moved, **expressions}
     return _laid_out(filled(template, **context))
 
 
 def extent_type(*sizes: int) -> str:
-    """C type of positions within such sizes."""
+    """C type of positions within these sizes."""
     return "long" if max(sizes) > MOST_POSITIONS else "int"
 
 
 def matrix_arguments(
     name: str, layout: MatrixLayout, kind: str, stored: str, *, batched: bool = False
 ) -> list[Argument]:
-    """The arguments of a matrix: buffer, offset of entry (0, 0), strides, and that of a batch."""
+    """The arguments of a matrix: buffer, offset of entry (0, 0), strides, and those of a batch."""
     indices = ("row", "column") if layout.order == "strided" else (layout.order,)
     numbers = ("offset", *(f"{index}_stride" for index in indices))
     arguments = [
@@ -180,22 +182,22 @@ def matrix_arguments(
 
 
 def batch_argument(name: str, layout: MatrixLayout) -> Argument:
-    """The argument by which a kernel finds the matrices of a batch: a stride or offsets."""
+    """The argument with which a kernel locates the matrices of a batch: a stride or offsets."""
     if layout.scattered:
         return Argument(f"{name}_offsets", "input", "long")
     return Argument(f"{name}_batch_stride", "long")
 
 
 def zeroed(names: Iterable[str]) -> list[str]:
-    """Declarators of variables that are zero, those of a line of text each."""
+    """Declarators of variables that are initialized to zero, in lines of six."""
     declarators = [f"{name} = 0" for name in names]
     return [", ".join(declarators[i : i + 6]) for i in range(0, len(declarators), 6)]
 
 
 def without_unrolling(source: KernelSource) -> KernelSource:
-    """Drop the unrolling that keeps a GPU's private arrays in registers."""
-    # On a CPU they are memory in any case, and longer code takes longer to compile (and is compiled
-    # wrongly by pocl 5.0).
+    """Remove the unrolling that keeps a GPU's private arrays in registers."""
+    # On a CPU these arrays are in memory in any case, and long code takes long to compile (pocl 5.0
+    # miscompiles it).
     lines = source.text.splitlines()
     kept = [line for line in lines if not line.strip().startswith("#pragma unroll")]
     return replace(source, text="\n".join(kept) + "\n")

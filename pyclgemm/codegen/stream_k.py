@@ -1,4 +1,4 @@
-"""Stream-K: how tiles of the result are divided among work-groups, whole or by slabs of k."""
+"""Stream-K: the division of tiles of the result among work-groups, whole or by slabs of k."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import ClassVar
 
 from .source import Argument
 
-#: Most partial sums of a tile that are added up in one step; more are in two.
+#: Most partial sums of a tile that are added up in one step; more take two steps.
 FAN_IN = 12
 
-#: Fewest slabs of k that are worth a work-group of their own.
+#: Fewest slabs of k for which a work-group is worthwhile.
 _LEAST_SLABS = 2
 
 #: Partial sums that a work-item loads at once.
 _JOINED_SUMS = 128
 
-#: The fraction of the work-groups that must be busy for each tile to be divided evenly.
+#: The least fraction of busy work-groups for which each tile is divided evenly.
 _BUSY = 0.85
 
 
@@ -26,20 +26,20 @@ class Division:
     """A division of tiles among work-groups."""
 
     groups: int  # work-groups
-    rounds: int  # tiles that each of them computes whole, before the remaining ones are divided
+    rounds: int  # tiles that each computes whole, before the remaining tiles are divided
 
     @property
     def slots(self) -> int:
-        """Sets of partial sums: a work-group has those of two tiles."""
+        """Sets of partial sums: a work-group has sums of two tiles."""
         return 2 * self.groups
 
     @property
     def counters(self) -> int:
-        """Counters of arrivals: one for each slot in both steps of adding up."""
+        """Counters of arrivals: one for each slot in both steps of adding."""
         return 2 * self.slots
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
-        """How often a tile's sums are written: by each work-group, and for a second step again."""
+        """How often sums of a tile are written: by each work-group, and again for a second step."""
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
         for beginning in range(0, divided, slabs):
@@ -58,38 +58,38 @@ class Division:
 
 #: A barrier of all work-items of a work-group, and the one that ends a tile.
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
-_END_OF_TILE = f"{_BARRIER}  // the one that ends a tile"
+_END_OF_TILE = f"{_BARRIER}  // as at the end of a tile"
 
 
 @dataclass
 class StreamK:
-    """How the text of a kernel splits the k loops of tiles and adds up partial sums; text is C."""
+    """How a kernel splits the k loops of tiles and adds up partial sums; strings are C."""
 
     slabs: int  # of a tile
     groups: int  # work-groups
-    own_sums: int  # of a work-item
+    own_sums: int  # sums of a work-item
     own: str  # the number of a work-item among those that have sums
-    index: str  # of a sum among those of work-item 0
+    index: str  # of a sum, for work-item 0
     sum: str  # a sum
     first: str = "item == 0"  # whether a work-item is the first of those that have sums
-    wait: str = _BARRIER  # of all that have sums
-    end: str = _END_OF_TILE  # what is done before a tile is left to another work-group
+    wait: str = _BARRIER  # a barrier of all that have sums
+    end: str = _END_OF_TILE  # executed before another work-group finishes the tile
     type: str = "element"  # C type of a sum
-    add: str = ""  # a function that adds where the operator does not
+    add: str = ""  # a function that adds two sums; empty for the operator
     sliced: bool = False  # whether only the first slice has sums
     fan_in: ClassVar[int] = FAN_IN
 
     def __post_init__(self) -> None:
-        # The C type that holds the slabs of all divided tiles, of which there are fewer than two
-        # rounds, times work-groups. Divisions of 64 bits take many instructions, which a group
-        # waits for before its first load.
+        # The C type of the number of slabs of all divided tiles (less than two rounds) times the
+        # number of work-groups. Divisions of 64 bits take many instructions, which delay a group's
+        # first load.
         most = 2 * self.groups * self.slabs * (self.groups + 1)
         self.counts = "uint" if most < 2**32 else "ulong"
-        # Partial sums whose loads are under way at once while they are added up.
+        # Partial sums that are loaded at once while they are added up.
         self.unrolling = min(FAN_IN, max(1, _JOINED_SUMS // self.own_sums))
 
     def arguments(self, element: str) -> tuple[Argument, ...]:
-        """Those that a kernel of elements of this C type has beside others."""
+        """The additional arguments of a kernel whose elements have this C type."""
         return (
             Argument("rounds", "int"),
             Argument("partial_sums", "output", element if self.type == "element" else self.type),
@@ -100,10 +100,10 @@ class StreamK:
 def divide(tiles: int, slabs: int, groups: int) -> Division:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
-    Work-groups compute whole tiles for as long as that keeps all of them busy; the slabs of the
-    last one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP
-    2023). Fewer tiles than work-groups are each divided into equal parts, if nearly all
-    work-groups then have one.
+    Work-groups compute whole tiles as long as that keeps all of them busy. The slabs of the last
+    one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP 2023).
+    If there are fewer tiles than work-groups, each tile is divided into equal parts, provided that
+    nearly all work-groups then have a part.
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
@@ -115,7 +115,7 @@ def divide(tiles: int, slabs: int, groups: int) -> Division:
 
 
 def slab_count(k: int, depth: int) -> int:
-    """Slabs of `depth` that make up k; at least one, for the result beta C where k is 0."""
+    """Slabs of `depth` that cover k; at least one, for the result beta C if k is 0."""
     return max(1, math.ceil(k / depth))
 
 

@@ -1,8 +1,8 @@
-"""What the rest of the library asks of a kernel family.
+"""The interface of a kernel family.
 
-Nothing outside `pyclgemm.families` asks what class a configuration is or compares a family's name:
-it asks the family. A new family is a folder here, one in ``kernels_cl/``, one in ``tests/``, and a
-line in `pyclgemm.families.registry`.
+Code outside `pyclgemm.families` never tests a configuration's class or a family's name; it calls
+the family. A new family is a folder here, one in ``kernels_cl/``, one in ``tests/``, and a line in
+`pyclgemm.families.registry`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from ..codegen.config import STAGED_BYTES, VECTOR_BYTES, Config, Constraint
 from ..codegen.element import ElementType, stored_bytes
 from ..codegen.launch import Schedule, gemm_launch
-from ..codegen.pack import PackedOperands
+from ..codegen.pack import PackedForm, pack_operands
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, divide, slab_count, tile_count
 from ..device.ceilings import Ceilings
@@ -30,40 +30,40 @@ from .cost import Coefficients, Costs, Work
 
 C = TypeVar("C", bound=Config)
 
-#: Rows, columns and depths of the largest product that kernels for small ones take, and the fewest
-#: products of a batch: such kernels are written for one size each, others serve all sizes.
+#: Most rows, columns and depths of products for the small families, and the fewest products of a
+#: batch: a kernel of these families serves a single size, while other kernels serve all sizes.
 MOST_SMALL = 64
 _LEAST_PRODUCTS = 32
 
-#: Bytes of a work-item's sums that the tuner tries at most: more do not fit any GPU's registers.
+#: Most bytes of a work-item's sums that the tuner tries; more do not fit any GPU's registers.
 _MOST_BYTES = 512
 
-#: Values below which a menu's point does not go so as to take less local memory.
+#: The lowest values to which a menu reduces a point that needs too much local memory.
 _LEAST = {"STAGES": 2, "KWG": 16}
 
-#: Values of a tuner's coordinates, ascending, by name; and a value for each of them.
+#: The values of the tuner's coordinates, ascending, by name; and one value for each coordinate.
 Axes = Mapping[str, tuple[int, ...]]
 Point = Mapping[str, int]
 
 
 def is_small_batch(problem: GemmProblem) -> bool:
-    """Whether a problem is a batch that kernels for small products are written for."""
+    """Whether a problem is a batch for which the small families have kernels."""
     sizes = (problem.m, problem.n, problem.k)
     return problem.products >= _LEAST_PRODUCTS and max(sizes) <= MOST_SMALL and 0 not in sizes
 
 
 def lockstep(traits: DeviceTraits) -> int:
-    """Work-items that a processor runs together, at least; fewer leave lanes idle."""
+    """The fewest work-items that a processor runs in lockstep; smaller groups leave lanes idle."""
     return 32 if traits.vendor in ("nvidia", "amd") else 16
 
 
 def is_worth_trying(dtype: str, traits: DeviceTraits, sums: float, items: int) -> bool:
-    """Whether the tuner tries work-items with `sums` sums each, in groups of `items`."""
+    """Whether the tuner tries groups of `items` work-items with `sums` sums each."""
     return items >= lockstep(traits) and sums <= _MOST_BYTES // STAGED_BYTES[dtype]
 
 
 class Role(Enum):
-    """The products that a family is made for."""
+    """The products for which a family is made."""
 
     ANY = "any product"
     LARGE = "products from a database's threshold on"
@@ -74,7 +74,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Tile:
-    """What is computed at once: rows and columns of the result, and a slab of k.
+    """The rows and columns of the result that are computed at once, and the depth of a slab of k.
 
     `fill` is FILL: work-groups of each compute unit that split the k loops of all tiles.
     """
@@ -87,11 +87,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try when a kernel of the family is slow, by what limits it."""
+    """Changes to try when a kernel of the family is slow, by its bottleneck."""
 
     latency: str
     local_memory: str = ""
-    balance: str = ""  # empty: tiles whose number suits the device, or FILL
+    balance: str = ""  # empty if a number of tiles that suits the device, or FILL, helps
 
 
 TILE_ADVICE = Advice(
@@ -103,34 +103,33 @@ TILE_ADVICE = Advice(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a product moves; None is what does not apply to its family."""
+    """Bytes that a product moves; None where a level does not apply to its family."""
 
-    least: int  # every operand read once and the result written once: no less is possible
-    packing: int  # added by packing operands: written, and read again
+    least: int  # the minimum: every operand is read once, the result is written once
+    packing: int  # added by packed operands, which are written and read again
     tiles: int | None = None  # read from global memory or its caches by all tiles together
-    #: Read from local memory, entries that work-items of one sub-group share counted once; and
-    #: counted for every work-item
+    #: Read from local memory, where elements that a sub-group shares count once ...
     local: int | None = None
-    local_by_items: int | None = None
-    joining: int = 0  # added by the partial sums of tiles whose k loop is split (FILL), likewise
+    local_by_items: int | None = None  # ... or for every work-item
+    joining: int = 0  # added by partial sums of split k loops (FILL), which are written and read
 
     @property
     def global_memory(self) -> int:
-        """Read from and written to global memory, if no cache held anything."""
+        """Bytes read from and written to global memory without any cache hits."""
         return self.least + self.packing + self.joining
 
     @property
     def cache(self) -> int | None:
-        """Moved by the kernel that multiplies between its work-groups and the cache they share."""
+        """Bytes that the multiplying kernel moves between work-groups and their shared cache."""
         return None if self.tiles is None else self.tiles + self.joining
 
 
 @dataclass(frozen=True)
 class Run:
-    """What decides the traffic of a product beside its configuration."""
+    """The facts besides the configuration that determine the traffic of a product."""
 
     sub_group: int  # work-items that read local memory together
-    division: Division | None  # how work-groups split k loops
+    division: Division | None  # of split k loops
     packed: Collection[OperandName]  # the operands that are packed first
 
 
@@ -144,24 +143,24 @@ class Family(ABC, Generic[C]):
     """One kernel family: its configurations, kernels and launches."""
 
     config_class: ClassVar[type[Config]]
-    #: What parameters must be to each other and to the device, in the order of reporting
+    #: Constraints on the parameters, in the order in which violations are reported
     constraints: ClassVar[tuple[Constraint, ...]]
     role: ClassVar[Role] = Role.ANY
-    on_cpu: ClassVar[bool] = False  # whether selection takes it on CPUs; else on all other devices
-    #: The unit whose measured ceiling bounds it ("matrix", "wgmma"); empty without units
+    on_cpu: ClassVar[bool] = False  # whether selection uses it on CPUs; else on all other devices
+    #: The unit whose measured ceiling limits it ("matrix", "wgmma"); empty without units
     unit_ceiling: ClassVar[str] = ""
     #: Whether a driver may refuse its kernels on a device that should run them
     may_be_refused: ClassVar[bool] = False
     packs_in_kernel: ClassVar[bool] = False  # whether its only kernel packs operands
-    is_persistent: ClassVar[bool] = False  # whether a work-group walks over tiles
-    #: The tuner tries it where the lesser of m and n is at most this
+    is_persistent: ClassVar[bool] = False  # whether a work-group computes several tiles in turn
+    #: The tuner tries it if the smaller of m and n is at most this
     most_rows: ClassVar[int | None] = None
-    coefficients: ClassVar[Coefficients] = Coefficients()  # where nothing was fitted
+    coefficients: ClassVar[Coefficients] = Coefficients()  # used until some are fitted
     advice: ClassVar[Advice] = Advice("a larger tile of the work-item, more work in each group")
 
     @property
     def name(self) -> str:
-        """The path that choices, databases and the command line name."""
+        """The name of its path in choices, databases and on the command line."""
         return self.config_class.family
 
     @property
@@ -173,7 +172,7 @@ class Family(ABC, Generic[C]):
 
     @abstractmethod
     def tile(self, config: C) -> Tile:
-        """What a work-group computes at once; a work-item, where groups take whole products."""
+        """The tile of a work-group, or of a work-item if groups compute whole products."""
 
     def local_bytes(self, config: C, dtype: str) -> int:
         """Bytes of local memory that a work-group declares."""
@@ -182,7 +181,7 @@ class Family(ABC, Generic[C]):
     # Which products it computes, and where
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        """Whether selection may take it for elements and an arithmetic on a device."""
+        """Whether selection may use it for an element type and a precision on a device."""
         is_cpu = traits.type == "cpu"
         return is_cpu == self.on_cpu and not precision.multiplied_by_units_alone
 
@@ -191,11 +190,11 @@ class Family(ABC, Generic[C]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Whether it takes part where a threshold decides between other families."""
+        """Whether it competes where a threshold decides between other families."""
         return True
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Whether the tuner tries it on a batch that has kernels for small products."""
+        """Whether the tuner tries it on a batch that the small families can compute."""
         return False
 
     # A constant operand that is packed ahead
@@ -211,11 +210,11 @@ class Family(ABC, Generic[C]):
     # From a product to launches
 
     def orient_problem(self, problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
-        """The product as a device computes it, by which records are kept and found."""
+        """The product as a device computes it; records are stored and looked up in this form."""
         return problem
 
     def orient(self, product: Product, config: C, traits: DeviceTraits) -> Product:
-        """Exchange rows and columns where the kernel wants it."""
+        """Exchange rows and columns if the kernel needs it."""
         return product
 
     @abstractmethod
@@ -230,16 +229,17 @@ class Family(ABC, Generic[C]):
         self, product: Product, config: C, traits: DeviceTraits, groups: int,
         values: Mapping[str, Any] | None = None, workspaces: Mapping[str, int] | None = None,
     ) -> Schedule:  # fmt: skip
-        """One launch of `groups` work-groups; `values` are the family's own arguments."""
+        """One launch of `groups` work-groups; `values` are the family's own arguments by name."""
         source = self.source(product.problem, config, traits)
         return Schedule((gemm_launch(product, source, (groups,), values or {}),), workspaces or {})
 
     def tile_schedule(
-        self, product: Product, config: C, traits: DeviceTraits, packed: PackedOperands,
-        slabs: int | None = None,
+        self, product: Product, config: C, traits: DeviceTraits,
+        forms: Mapping[OperandName, PackedForm], slabs: int | None = None,
     ) -> Schedule:  # fmt: skip
-        """Launches that pack, and one by tiles."""
+        """The launches that pack the operands in `forms`, and one that computes tiles."""
         problem, tile = product.problem, self.tile(config)
+        packed = pack_operands(product, forms, traits)
         groups = tile_count(problem.m, problem.n, tile.rows, tile.columns) * problem.products
         values, workspaces = dict(packed.values), dict(packed.workspaces)
         if tile.fill:
@@ -255,7 +255,7 @@ class Family(ABC, Generic[C]):
         gemm = self.single_launch(product, config, traits, groups, values, workspaces)
         return replace(gemm, launches=packed.launches + gemm.launches)
 
-    # What it costs, in words and numbers
+    # Traffic, work and explanations
 
     def traffic(self, problem: GemmProblem, config: C, run: Run) -> Traffic:
         """Bytes that a product moves at each level of memory."""
@@ -265,7 +265,7 @@ class Family(ABC, Generic[C]):
         self, problem: GemmProblem, tile: Tile, run: Run, size: int, local: tuple[int, int],
         terms: int = 1,
     ) -> Traffic:  # fmt: skip
-        """The traffic of tiles; `local` are bytes read from local memory for each depth."""
+        """The traffic of tiles; `local` has the bytes read from local memory for each depth."""
         tiles = tile_count(problem.m, problem.n, tile.rows, tile.columns)
         slabs = math.ceil(problem.k / tile.depth)
         depths = tiles * slabs * tile.depth
@@ -282,24 +282,23 @@ class Family(ABC, Generic[C]):
     def work(
         self, config: C, problem: GemmProblem, traits: DeviceTraits, ceilings: Ceilings
     ) -> Work | None:
-        """What a configuration does for products that lie as `problem`, whatever their sizes.
+        """The work of a configuration for products of any sizes with the layouts of `problem`.
 
-        None where no time can be predicted: such a configuration is taken only where it was
-        measured.
+        None if no time can be predicted; such a configuration is used only where it was measured.
         """
         costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
         return None if costs is None else self.work_at(config, costs)
 
     def work_at(self, config: C, costs: Costs) -> Work | None:
-        """The same by the costs of single operations; of sizes only the order of m and n counts."""
+        """The same from the costs of single operations; only the order of m and n counts."""
         return None
 
     def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:
-        """Bytes of one load instruction of a work-item, by what it reads."""
+        """Bytes of a load instruction of a work-item, by the data that it reads."""
         return {}
 
     def slab_load_bytes(self, problem: GemmProblem, run: Run) -> dict[str, int]:
-        """Those of matrix units' slabs: whole vectors, or what the alignment allows."""
+        """Bytes of a load of a slab for matrix units: whole vectors if they are aligned."""
         size = stored_bytes(problem.dtype)
         alignments = {name: problem.operand(name).alignment * size for name in OPERANDS}
         alignments |= dict.fromkeys(run.packed, VECTOR_BYTES)
@@ -309,43 +308,43 @@ class Family(ABC, Generic[C]):
         }
 
     def instruction(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> str:
-        """The matrix unit's instruction and fragment; empty where no unit multiplies."""
+        """The matrix unit's instruction and fragment; empty without a matrix unit."""
         return ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: C) -> str:
-        """Why an operand is packed first although its rows or columns are contiguous."""
+        """Why an operand is packed although its rows or columns are contiguous."""
         return "the kernel reads it packed"
 
     # The tuner's space
 
     @abstractmethod
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """The values of each coordinate; `precision` None: elements as they are stored."""
+        """The values of each coordinate; None as `precision` means elements as they are stored."""
 
     def at(self, point: Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
-        """The parameters at a point, by name; None where none are worth trying."""
+        """The parameters at a point, by name; None if they are not worth trying."""
         return dict(point)
 
-    #: Points that are worth a try on any device, by the coordinates in which they differ: small and
-    #: large tiles, few and many work-groups. Other coordinates take their first value.
+    #: Points to try on any device: small and large tiles, few and many work-groups. Coordinates
+    #: that a point does not state have their first value.
     points: ClassVar[tuple[Point, ...]] = ()
 
     def menu(self, dtype: str, traits: DeviceTraits, precision: Precision) -> tuple[C, ...]:
         """Configurations for a device on which nothing was measured, from `points`.
 
-        A coordinate takes the device's largest value that is not above the point's. What does not
-        fit its local memory gets fewer stages, then shallower slabs.
+        A coordinate takes the device's largest value that does not exceed the point's. If a
+        configuration does not fit local memory, it gets fewer stages, then shallower slabs.
         """
         axes = self.axes(dtype, traits, precision)
         if not all(axes.values()):
             return ()
-        found = (self._fitting(point, axes, dtype, traits) for point in self.points)
-        return tuple(dict.fromkeys(config for config in found if config))
+        fitting = (self._fitting(point, axes, dtype, traits) for point in self.points)
+        return tuple(dict.fromkeys(config for config in fitting if config))
 
     def _fitting(self, point: Point, axes: Axes, dtype: str, traits: DeviceTraits) -> C | None:
-        """The configuration at a point, or at one that takes less local memory."""
+        """The configuration at a point, or at one that needs less local memory."""
         values = {
-            name: max((one for one in axis if one <= point.get(name, axis[0])), default=axis[0])
+            name: max((x for x in axis if x <= point.get(name, axis[0])), default=axis[0])
             for name, axis in axes.items()
         }
         while True:
@@ -361,17 +360,17 @@ class Family(ABC, Generic[C]):
             values[name] = max(lower)
 
     def coordinates(self, config: C) -> dict[str, int]:
-        """The coordinates of a configuration, as far as they can be told."""
+        """The coordinates of a configuration, as far as they can be derived."""
         return config.as_dict()
 
 
 class CpuTiles(Family[C]):
-    """Those of CPUs, whose register tiles have rows of whole vectors."""
+    """Families for CPUs, whose register tiles have rows of whole vectors."""
 
     on_cpu = True
 
     def tile_axes(self, dtype: str, traits: DeviceTraits) -> Axes:
-        """The tuner's coordinates of a register tile: rows, vectors of a row, and their width."""
+        """The tuner's coordinates of a register tile: rows, vectors of a row, their width."""
         widest = max(1, traits.vector_bytes // stored_bytes(dtype))
         return {
             "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
@@ -385,7 +384,7 @@ class CpuTiles(Family[C]):
         return parameters | {"NR": point["VECTORS"] * point["VW"]}
 
     def coordinates(self, config: C) -> dict[str, int]:
-        """Vectors of a row instead of its elements."""
+        """The vectors of a row instead of its elements."""
         parameters = config.as_dict()
         return parameters | {"VECTORS": parameters["NR"] // parameters["VW"]}
 
@@ -394,7 +393,7 @@ def broken_constraints(
     family: Family[Any], config: Config, dtype: str, traits: DeviceTraits | None
 ) -> list[str]:
     """State every constraint of a family that a configuration breaks."""
-    # Nothing is computed from a value that is out of bounds.
+    # Constraints are not evaluated with values that are out of bounds.
     return out_of_bounds(vars(config), config.bounds()) or [
         broken
         for constraint in family.constraints
@@ -403,5 +402,5 @@ def broken_constraints(
 
 
 def point_table(names: str, *rows: tuple[int, ...]) -> tuple[Point, ...]:
-    """Points as a table: the coordinates' names, and their values in a row each."""
+    """Points from a table: the names of coordinates, and a row of values for each point."""
     return tuple(dict(zip(names.split(), row, strict=True)) for row in rows)

@@ -1,4 +1,4 @@
-"""All kernel families, and the questions that are the same for each of them."""
+"""All kernel families, and functions that work for any of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ALL: tuple[Family[Any], ...] = (
     CpuFamily(), SmallFamily(), SmallCpuFamily(),
 )  # fmt: skip
 
-#: The families by name, in the order of messages, of the schema, and of the tuner.
+#: The families by name, in the order in which messages, the schema and the tuner list them.
 FAMILIES = {family.name: family for family in _ALL}
 
 
 def register(family: Family[Any]) -> None:
-    """Add a family: `gemm`, the tuner, `explain` and `profile` know it from then on."""
+    """Add a family for `gemm`, the tuner, `explain` and `profile`."""
     if family.name in FAMILIES:
         raise ConfigError(f"a family {family.name!r} is registered; another name is wanted")
     FAMILIES[family.name] = family
@@ -42,7 +42,7 @@ def family_of(config: Config) -> Family[Any]:
 
 
 def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Family[Any], ...]:
-    """The families that selection takes on CPUs, or on all other devices; of one role if asked."""
+    """The families that selection uses on CPUs, or on all other devices; optionally of one role."""
     return tuple(
         family
         for family in FAMILIES.values()
@@ -51,7 +51,7 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
 
 
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
-    """The configuration of a family from its parameters by name; `ConfigError` if there is none."""
+    """The configuration of a family from its parameters by name, or `ConfigError`."""
     if not isinstance(family, str) or family not in FAMILIES:
         raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
     cls = FAMILIES[family].config_class
@@ -70,7 +70,7 @@ def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
 
 
 def _listed(names: list[str], most: int = 5) -> str:
-    """Some of a caller's names, none at full length."""
+    """The first of a caller's names, shortened."""
     listed = ", ".join(printable(name[:60]) for name in names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed
 
@@ -90,7 +90,7 @@ def as_config(config: Config | Mapping[str, Any]) -> Config:
 
 
 def violations(config: Config, dtype: str, traits: DeviceTraits | None = None) -> list[str]:
-    """State every constraint that a configuration breaks; without a device, not its limits."""
+    """State every constraint that a configuration breaks; device limits only with `traits`."""
     return broken_constraints(family_of(config), config, dtype, traits)
 
 
@@ -101,17 +101,17 @@ def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None)
 
 
 def problem_on(problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:
-    """The product as a device computes it, for which records are looked up and kept."""
+    """The product as a device computes it; records are stored and looked up in this form."""
     for family in families_with(Role.ANY, on_cpu=traits.type == "cpu"):
         problem = family.orient_problem(problem, traits)
     return problem
 
 
 def oriented(product: Product, config: Config, traits: DeviceTraits) -> Product:
-    """Exchange rows and columns where the kernel family wants it."""
+    """Exchange rows and columns if the kernel family needs it."""
     return family_of(config).orient(product, config, traits)
 
 
 def make_schedule(product: Product, config: Config, traits: DeviceTraits) -> Schedule:
-    """Lay out the launches of an oriented product whose m and n are not zero."""
+    """The launches of an oriented product whose m and n are not zero."""
     return family_of(config).schedule(product, config, traits)

@@ -1,4 +1,4 @@
-"""The 3-D tensor transform of multiresolution analysis, on the launcher and generators of gemm.
+"""The 3-D tensor transform of multiresolution analysis, on gemm's launcher and code generators.
 
-It knows no kernel family: its level L6 asks for a product as `api` does.
+It knows no kernel family: level L6 requests a product in the same way as `api`.
 """

@@ -1,6 +1,6 @@
-"""What is transformed, and by which kernels: by the level asked for, the device and the sizes.
+"""Describe a transform, and choose its kernels by level, device and sizes.
 
-Pure: from stacks of tensors, without their buffers, and `DeviceTraits` to a `TransformChoice`.
+Pure: from descriptions of the tensors, without buffers, and `DeviceTraits` to a `TransformChoice`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from ..problem.matrix import MAX_ALIGNMENT, Matrix, check_dtype, matrix_of, stri
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
 
-#: The levels, and what each adds.
+#: The levels, each with its technique.
 LEVELS = {
-    "L1": "everything from global memory, an output column a work-item",
-    "L2": "the matrix in local memory, loaded once by a work-group",
+    "L1": "everything from global memory, an output column for each work-item",
+    "L2": "the matrix in local memory, loaded once by each work-group",
     "L3": "an output row in registers, K a compile-time constant",
     "L4": "matrix units",
     "L5": "all three contractions in one launch, the tensor in local memory between them",
     "L6": "the Kronecker product of three matrices, and one gemm",
 }
 
-
-#: The element types that are taken, and the largest extent of a dimension.
+#: The supported element types, and the largest extent of a dimension.
 DTYPES = ("float32", "float64")
 MOST_EXTENT = 32
 
@@ -42,7 +41,7 @@ class TensorStack:
     strides: tuple[int, int, int, int]  # from a tensor to the next, and along the dimensions
     offset: int = 0  # from the start of the buffer to the first element
 
-    # On these features, and not on the strides themselves, depends a kernel's source.
+    # A kernel's source depends on these properties rather than on the strides themselves.
 
     @property
     def is_contiguous(self) -> bool:
@@ -56,7 +55,7 @@ class TensorStack:
 
     @property
     def alignment(self) -> int:
-        """Every row starts at a multiple of it, in elements: a power of two, up to 16."""
+        """Elements, a power of two up to 16: every row starts at a multiple of it."""
         return math.gcd(MAX_ALIGNMENT, self.offset, *self.strides[:3])
 
 
@@ -66,7 +65,7 @@ def contiguous_stack(count: int, extent: int) -> TensorStack:
 
 
 def stack_of(name: str, array: Any) -> TensorStack:
-    """Check and describe an array (count, K, K, K) of any strides; messages call it `name`."""
+    """Check and describe an array (count, K, K, K) of any strides, called `name` in messages."""
     check_dtype(name, array.dtype, DTYPES)
     shape = tuple(int(extent) for extent in array.shape)
     if len(shape) != 4:
@@ -80,17 +79,19 @@ def stack_of(name: str, array: Any) -> TensorStack:
     if shape[1] == 0:
         raise ShapeError(f"{name} is {shape}; K is 0, and at least 1 is wanted")
     if shape[1] > MOST_EXTENT:
-        raise UnsupportedError(f"{name} is {shape}; K is {shape[1]}, up to {MOST_EXTENT} is taken")
+        raise UnsupportedError(
+            f"{name} is {shape}; K is {shape[1]}, and at most {MOST_EXTENT} is supported"
+        )
     (each, first, second, third), offset = strides_and_offset(name, array)
     count, k = shape[:2]
     if not count:
         return contiguous_stack(count, k)
-    # Of one tensor the stride to the next is free: a contiguous one suits more kernels.
+    # The stride of a single tensor to the next is not used. A contiguous one suits more kernels.
     return TensorStack(count, k, (k**3 if count == 1 else each, first, second, third), offset)
 
 
 def check_writable(stack: TensorStack) -> None:
-    """Raise `ShapeError` unless each stride of a result exceeds the reach of smaller ones."""
+    """Raise `ShapeError` unless each stride of a result exceeds the extent of smaller strides."""
     extents = (stack.count, *(stack.extent,) * 3)
     steps = zip(map(abs, stack.strides), extents, strict=True)
     reach = 0
@@ -105,7 +106,7 @@ def check_writable(stack: TensorStack) -> None:
 
 @dataclass(frozen=True)
 class Transform:
-    """Tensors, matrix and result of a transform, and how they lie in memory."""
+    """The tensors, the matrix and the result of a transform, and their layouts in memory."""
 
     tensors: TensorStack
     matrix: Matrix  # K x K
@@ -114,7 +115,7 @@ class Transform:
 
     @property
     def element(self) -> ElementType:
-        """Their elements."""
+        """The type of their elements."""
         return ElementType(self.dtype, self.dtype)
 
 
@@ -150,12 +151,12 @@ def describe_transform(tensors: Any, matrix: Any, out: Any) -> Transform:
 class TransformChoice:
     """The kernels of a transform."""
 
-    level: str  # that was asked for, or the chosen one
+    level: str  # requested or chosen
     #: "column", "staged column", "row", "unit row", "fused", "fused unit" or "kronecker".
     technique: str
-    reason: str  # why this technique
-    config: FusedConfig | FusedUnitConfig | None = None  # of a fused technique
-    unit: MatrixUnit | None = None  # of a technique that uses one
+    reason: str  # of the technique
+    config: FusedConfig | FusedUnitConfig | None = None  # of fused techniques
+    unit: MatrixUnit | None = None  # of techniques with matrix units
 
     def __str__(self) -> str:
         return f"{self.level} ({self.technique}): {self.reason}"
@@ -164,7 +165,7 @@ class TransformChoice:
 def choose_transform(
     transform: Transform, traits: DeviceTraits, level: str | None = None
 ) -> TransformChoice:
-    """Choose the kernels of a transform, of a `level` or, for None, of the fastest level known."""
+    """Choose the kernels of a transform for a `level`; None stands for the fastest level."""
     if level is not None and not (isinstance(level, str) and level in LEVELS):
         raise ArgumentError(f"level is {level!r}; None or one of {', '.join(LEVELS)} is wanted")
     if transform.dtype == "float64" and not traits.float64:
@@ -184,7 +185,7 @@ def choose_transform(
 
 
 def _fastest(transform: Transform, traits: DeviceTraits) -> TransformChoice:
-    """Take L5, or L4 where that moves fewer bytes."""
+    """Choose L5, or L4 where that moves fewer bytes."""
     try:
         fused = _fused(transform, traits)
     except UnsupportedError as error:
@@ -198,7 +199,7 @@ def _fastest(transform: Transform, traits: DeviceTraits) -> TransformChoice:
 
 
 def _unit(transform: Transform, traits: DeviceTraits) -> MatrixUnit | None:
-    """The matrix unit for float64 with the smallest depth, which wastes least of a small K."""
+    """The matrix unit for float64 of the smallest depth, which wastes least for a small K."""
     if transform.dtype != "float64":
         return None
     unit = matrix_unit(resolve_precision(None, "float64"), traits)

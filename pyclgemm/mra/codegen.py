@@ -1,6 +1,6 @@
 """From a transform and its choice to OpenCL C and launches: pure functions, no device.
 
-The launches know the arrays of a call by their roles "tensors", "matrix" and "out".
+Launches refer to the arrays of a call by their roles "tensors", "matrix" and "out".
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ITEMS = 128
 UNIT_SUB_GROUPS = 4
 UNIT_TILES = 4
 
-#: Depths that are unrolled: all of them might fill the instruction cache.
+#: Depths that are unrolled; all of them might exceed the instruction cache.
 _UNROLL = 4
 
-#: How kernels read the matrix.
+#: The layout in which kernels read the matrix.
 _STRIDED = MatrixLayout("strided")
 
 #: Workspaces.
@@ -42,7 +42,7 @@ _KRONECKER = "transform3d_kronecker"
 def _contraction(
     transform: Transform, choice: TransformChoice, traits: DeviceTraits
 ) -> tuple[KernelSource, int]:
-    """Write the kernel that contracts one dimension and rotates the others; and its work-groups."""
+    """The kernel that contracts one dimension and rotates the others, and its work-groups."""
     k, count = transform.tensors.extent, transform.tensors.count
     if choice.technique == "unit row":
         unit = choice.unit
@@ -88,7 +88,7 @@ def generate_fused(
     return _source(
         "fused", transform, traits, config.ITEMS, config=config, held=held, element=element,
         aligned=is_gpu, matrix_width=matrix_width,
-        # A part starts at a multiple of its rows, and its vectors at multiples of their width.
+        # A part starts at a multiple of its rows; its vectors start at multiples of their width.
         part_width=math.gcd(held.rows, matrix_width) if config.PARTS > 1 else matrix_width,
         unroll=_UNROLL if is_gpu else 1,
         load_local=functools.partial(element.load, aligned=is_gpu, space="__local"),
@@ -114,7 +114,7 @@ def _source(
     template: str = "",
     **context: Any,
 ) -> KernelSource:
-    """Fill a template, for a kernel of the usual arguments or of others."""
+    """Fill a template, for a kernel with the usual arguments or with others."""
     kernel_name = f"transform3d_{name}"
     k, real = transform.tensors.extent, transform.element.real
     arguments = arguments or (
@@ -140,7 +140,7 @@ def _source(
 
 
 def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceTraits) -> Schedule:
-    """The launches of a transform of at least one tensor, by any level but L6."""
+    """The launches of a transform of at least one tensor, for any level except L6."""
     count, k = transform.tensors.count, transform.tensors.extent
     if choice.config is not None:
         source = generate_fused(transform, choice, traits)
@@ -163,7 +163,7 @@ def make_schedule(transform: Transform, choice: TransformChoice, traits: DeviceT
 def _launch(
     source: KernelSource, groups: int, transform: Transform, read: str, written: str
 ) -> Launch:
-    """A launch that reads and writes tensors in these roles, or in the workspace."""
+    """A launch that reads and writes the tensors in these roles, or in the workspace."""
     by_name = {
         **arguments_of_matrix("matrix", "matrix", transform.matrix),
         "count": transform.tensors.count,
@@ -181,7 +181,7 @@ def _launch(
 def make_kronecker_schedule(
     transform: Transform, product: Product, gemm: Schedule, traits: DeviceTraits
 ) -> Schedule:
-    """The launches by L6: they form the Kronecker product, then multiply by it (`product`)."""
+    """The launches of L6: compute the Kronecker product, then multiply by it (`product`)."""
     size, element = transform.tensors.extent**6, transform.element
     matrix = matrix_arguments("matrix", _STRIDED, "input", element.real)
     form = Launch.of(
@@ -194,7 +194,7 @@ def make_kronecker_schedule(
         | {"kronecker": Buffer(_KRONECKER)},
     )  # fmt: skip
     tensors, kronecker = ("b", "a") if product.swapped else ("a", "b")
-    given: dict[Any, Any] = {
+    replaced: dict[Any, Any] = {
         Scalar("alpha"): Known(1.0),
         Buffer(tensors): Buffer("tensors"),
         Offset(tensors): Offset("tensors"),
@@ -202,7 +202,7 @@ def make_kronecker_schedule(
         Offset(kronecker): Known(0),
     }
     multiply = (
-        replace(one, arguments=tuple(given.get(argument, argument) for argument in one.arguments))
-        for one in gemm.launches
+        replace(launch, arguments=tuple(replaced.get(value, value) for value in launch.arguments))
+        for launch in gemm.launches
     )
     return Schedule((form, *multiply), {**gemm.workspaces, _KRONECKER: size * element.bytes})

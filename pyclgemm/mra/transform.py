@@ -5,10 +5,10 @@ Z. Gan and G. Beylkin, "Multiresolution quantum chemistry: Basic theory and init
 Journal of Chemical Physics 121, 2004): a function is many small tensors of coefficients, and a
 change of basis contracts every dimension of each with the same matrix.
 
-A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, where A is a tensor seen as a K x K^2
-matrix. C, which is K^2 x K, seen as a tensor again, has its dimensions rotated. Three contractions
-in a row contract all dimensions and bring them back in order. `pyclgemm.mra.choice.LEVELS` lists
-what each level does.
+A contraction is ``C(i, j) = sum over k of A(k, i) B(k, j)``, where A is a tensor viewed as a
+K x K^2 matrix. C is K^2 x K; viewed as a tensor again, it has its dimensions rotated. Three
+contractions contract all dimensions and restore their order. `pyclgemm.mra.choice.LEVELS` describes
+the levels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..runtime.queue_state import queue_state
 from .choice import TensorStack, Transform, TransformChoice, choose_transform, describe_transform
 from .codegen import make_kronecker_schedule, make_schedule
 
-#: What the launches call the arrays of a call, and what messages do.
+#: The names of a call's arrays in launches, and in messages.
 _OPERANDS = {name: name for name in ("tensors", "matrix", "out")}
 
 
@@ -49,7 +49,7 @@ class TransformPlan:
     Attributes
     ----------
     choice : TransformChoice
-        The kernels, and why they were chosen.
+        The kernels, and the reason for them.
     """
 
     choice: TransformChoice
@@ -72,8 +72,8 @@ class TransformPlan:
         Parameters
         ----------
         tensors, matrix : pyopencl.array.Array
-            Of the shapes, strides and element type that the plan was made for; at any offset
-            that keeps the alignment.
+            With the shapes, strides and element type that the plan was made for, and any offset
+            of the same alignment.
         out : pyopencl.array.Array, optional
             The destination; None allocates one.
         wait_for, return_event, add_event
@@ -98,13 +98,13 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters and errors are those of `transform3d`. Of the arrays, which are on the device, only
-    shapes, strides and element type count.
+    Parameters and errors are those of `transform3d`. The arrays must be on the device; only their
+    shapes, strides and element type matter.
 
     Returns
     -------
     TransformPlan
-        To be called with arrays; its `choice` says which kernels run, and why.
+        Call it with arrays; its `choice` states which kernels run, and why.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def plan_transform3d(
 def build_transform(
     queue: cl.CommandQueue, transform: Transform, choice: TransformChoice
 ) -> LaunchSequence:
-    """Write and build the kernels of a choice, for one queue."""
+    """Generate and build the kernels of a choice for a queue."""
     traits = traits_of(queue.device)
     if not transform.tensors.count:
         schedule = Schedule(())
@@ -146,7 +146,7 @@ def build_transform(
 def _kronecker_schedule(
     queue: cl.CommandQueue, transform: Transform, traits: DeviceTraits
 ) -> Schedule:
-    """The launches by L6: one product with the Kronecker product of the matrices."""
+    """The launches of L6: one product with the Kronecker product of the matrices."""
     size, tensors, out = transform.tensors.extent**3, transform.tensors, transform.out
     # Contiguous tensors are the rows of a matrix.
     a, b, result = (
@@ -162,8 +162,8 @@ def _kronecker_schedule(
 
 
 def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
-    """The kernels read an array at offsets that are multiples of it, in elements."""
-    if choice.technique == "kronecker":  # of tensors, which are the rows of a matrix
+    """Elements of which the offset of an array must be a multiple."""
+    if choice.technique == "kronecker":  # tensors are the rows of a matrix
         return math.gcd(MAX_ALIGNMENT, stack.offset, stack.strides[0])
     return stack.alignment
 
@@ -184,8 +184,8 @@ def transform3d(
     ``out[n, x, y, z]`` is the sum over a, b and c of
     ``tensors[n, a, b, c] matrix[a, x] matrix[b, y] matrix[c, z]``.
 
-    The call returns once the work is enqueued. It waits, on the device, for `wait_for` and for
-    the events of every array that it reads or writes, and its own event becomes that of `out`.
+    The call returns once the work is enqueued. On the device it waits for `wait_for` and for the
+    events of all arrays that it reads or writes. Its own event is added to `out`.
 
     Parameters
     ----------
@@ -196,27 +196,27 @@ def transform3d(
     matrix : pyopencl.array.Array or numpy.ndarray
         (K, K), of the same element type. Any strides and offset.
     level : str, optional
-        "L1" to "L6": the technique, as listed in `pyclgemm.mra.choice.LEVELS`. None takes
-        the fastest known. "L4" uses matrix units for float64, where the device has them, and is
-        "L3" elsewhere. "L6" takes contiguous tensors, and K^6 elements of memory.
+        "L1" to "L6": the technique, as listed in `pyclgemm.mra.choice.LEVELS`. None chooses the
+        fastest. "L4" uses matrix units for float64 if the device has them, and else equals "L3".
+        "L6" needs contiguous tensors, and memory for K^6 elements.
     out : pyopencl.array.Array or numpy.ndarray, optional
-        Destination, of the shape and element type of `tensors`, any strides. None allocates one,
-        in C order, with `allocator`. It must not share memory with `tensors` or `matrix`.
+        Destination, of the shape and element type of `tensors`, with any strides. None allocates
+        one in C order with `allocator`. It must not share memory with `tensors` or `matrix`.
     allocator, wait_for, return_event
         As for `gemm`.
 
     Returns
     -------
     pyopencl.array.Array or numpy.ndarray
-        `out`. Without one, a NumPy array if neither `tensors` nor `matrix` is on the device; such
-        a call waits for the result.
+        `out`. If it is None and neither `tensors` nor `matrix` is on the device, a NumPy array;
+        such a call waits for the result.
 
     Raises
     ------
     ShapeError, DtypeError, ArgumentError, KernelBuildError
-        As `gemm` does, or if there is no such level.
+        As for `gemm`; `ArgumentError` also for an unknown level.
     UnsupportedError
-        If K is above 32, the device has no float64, or a level needs more memory than it has.
+        If K is above 32, the device lacks float64, or a level needs more memory than it has.
 
     Examples
     --------

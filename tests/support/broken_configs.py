@@ -65,7 +65,7 @@ _BROKEN = {
         ({"MR": 17, "NR": 1, "VW": 1}, "written for 64 columns ... they are 1088"),
         ({"NR": 24}, "NR must be a multiple of VW ... NR is 24, VW is 16"),
         ({"MR": 12, "NR": 64}, "more than 32 vectors of sums ... MR is 12, NR is 64, VW is 16"),
-        ({}, "those of CPUs multiply real ... the operands are complex64", "complex64")],
+        ({}, "on CPUs multiply real elements ... the operands are complex64", "complex64")],
     "cpu": [
         ({"MR": 48}, "vectors of sums must ... they are 192"),
         ({"KC": 4096, "MC": 4096}, "elements of a packed block ... they are 16777216"),

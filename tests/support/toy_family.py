@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pyclgemm.codegen.config import Config, at_most
-from pyclgemm.codegen.kernel import GemmParts
+from pyclgemm.codegen.kernel import GemmKernel
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.families.family import Family, Tile, point_table
 from pyclgemm.families.registry import FAMILIES, register
@@ -64,7 +64,7 @@ class ToyFamily(Family[ToyConfig]):
         return self.single_launch(product, config, traits, groups)
 
     def source(self, problem, config, traits):
-        arguments = GemmParts(problem, config, traits).arguments
+        arguments = GemmKernel(problem, config, traits).arguments
         addend = ""
         if problem.c:
             addend = " + beta * " + _entry("c", problem.c.order, "row", "column")

@@ -1,1 +1,1 @@
-"""Kernels for CPU devices: one work-item a core, explicit vectors, panels packed by the item."""
+"""Kernels for CPU devices: one work-item for each core, explicit vectors, packed panels."""

@@ -1,4 +1,4 @@
-"""The CPU family: how a product is divided among cores, which way round, and what it costs."""
+"""The CPU family: division of a product among cores, orientation, launches and costs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .codegen import CpuConfig, generate_cpu, reads_b_in_place
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
 
-#: Most work-items for each core. Runtimes hand them out one by one: where a core wakes late, or
-#: is taken away for a while, the others compute some of its work-items.
+#: Most work-items for each core. Runtimes assign them one by one: if a core wakes up late, or is
+#: taken away for a while, the others compute some of its work-items.
 _BLOCKS_PER_CORE = 2
 
-#: What a late core costs, in blocks.
+#: The cost of a late core, in blocks.
 _LATE_BLOCKS = 0.5
 
-#: Multiply-adds (16 or 32 are done at once) in the time that packing an element takes.
+#: Multiply-adds (of which 16 or 32 run at once) in the time of packing an element.
 _PACKING_COST = 16
 
 
 @dataclass(frozen=True)
 class CpuGrid:
-    """How the result is divided among cores: blocks of rows and of columns."""
+    """The division of the result into blocks of rows and columns, for cores."""
 
     groups: int
     rows_per_group: int
@@ -43,14 +43,14 @@ class CpuGrid:
 def cpu_grid(
     m: int, n: int, units: int, config: CpuConfig, per_core: int = _BLOCKS_PER_CORE
 ) -> CpuGrid:
-    """Divide an m x n result among `units` cores, so that the core that gets most gets least.
+    """Divide an m x n result among `units` cores so that the busiest core has the least work.
 
     Examples
     --------
     >>> cpu_grid(1024, 1024, 2, CpuConfig(MR=6, NR=64, KC=128, VW=16))
     CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
 
-    >>> # Six panels are two equal parts, but four unequal ones.
+    >>> # Six panels make two equal parts, but four unequal ones.
     >>> cpu_grid(1, 768, 2, CpuConfig(MR=1, NR=128, KC=32, VW=16))
     CpuGrid(groups=2, rows_per_group=1, columns_per_group=384)
     """
@@ -62,7 +62,7 @@ def cpu_grid(
         return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
 
     def cost(grid: CpuGrid) -> float:
-        # Multiply-adds of a block, and the packing of its rows of A and columns of B.
+        # The multiply-adds of a block, and the packing of its rows of A and columns of B.
         rows, columns = grid.rows_per_group, grid.columns_per_group
         block = rows * columns + _PACKING_COST * (rows + columns)
         return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
@@ -78,26 +78,28 @@ def cpu_grid(
     )
 
 
-#: Bytes of a row up to which a result is narrow. With vectors of 64 bytes (float32, m = 2000,
-#: k = 500) results of 16 columns ran 2.2 to 3.9 times as fast transposed, of 32 columns 1.4 to
-#: 2.1 times, of 40 columns 1.1 to 2.2 times, of 128 columns 0.8 to 0.9 times; with vectors of 32
-#: bytes, and A column-major, of 8 to 32 columns 1.2 to 2.1 times.
+#: Most bytes of a row of a narrow result. With vectors of 64 bytes (float32, m = 2000, k = 500),
+#: transposing made results of 16 columns 2.2 to 3.9 times as fast, of 32 columns 1.4 to 2.1 times,
+#: of 40 columns 1.1 to 2.2 times, of 128 columns 0.8 to 0.9 times. With vectors of 32 bytes and a
+#: column-major A, it made results of 8 to 32 columns 1.2 to 2.1 times as fast.
 _NARROW_BYTES = 160
-#: Bytes of a vector from which `_NARROW_BYTES` holds for any layout of A. With shorter vectors and
-#: a row-major A one vector is the limit: 1.5 times as fast with 8 columns, 0.8 times with 16.
+#: Least bytes of a vector for which `_NARROW_BYTES` holds for any layout of A. With shorter vectors
+#: and a row-major A the limit is one vector: 1.5 times as fast with 8 columns, 0.8 times with 16.
 _LONG_VECTOR = 64
-#: Least ratio of rows to columns: with 60 rows and 30 columns the transpose took twice as long.
+#: Least ratio of rows to columns. With 60 rows and 30 columns the transposed product took twice as
+#: long.
 _TALLER = 8
-#: Most columns for each of k: results are stored one by one, which takes long where sums are short.
-#: With 32 columns it was 0.9 times as fast at k = 8 and 1.1 at 16, with 8 columns 1.7 at k = 4.
+#: Most columns for each depth of k: results are stored one by one, which takes long compared with
+#: short sums. With 32 columns, transposing was 0.9 times as fast at k = 8 and 1.1 times at k = 16;
+#: with 8 columns 1.7 times at k = 4.
 _COLUMNS_PER_DEPTH = 3
 
 
 def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
-    """Whether a CPU exchanges rows and columns: few columns leave most of each vector empty."""
+    """Whether a CPU exchanges rows and columns, as few columns would leave vectors mostly empty."""
     m, n, k = problem.m, problem.n, problem.k
     if traits.type != "cpu" or problem.packed or is_small_batch(problem):
-        return False  # small products have kernels of their own, for any proportions
+        return False  # small products have kernels of their own, for any ratio
     if not n or m < _TALLER * n or n > _COLUMNS_PER_DEPTH * k:
         return False
     any_order = traits.vector_bytes >= _LONG_VECTOR or problem.a.order != "row"
@@ -105,27 +107,27 @@ def is_transposed_on(problem: GemmProblem, traits: DeviceTraits) -> bool:
     return n * stored_bytes(problem.dtype) <= narrow
 
 
-#: Vectors of sums of a register tile, which are written out one by one; and elements of a
+#: Most vectors of sums of a register tile, which are written out one by one, and most elements of a
 #: packed block of A, of which each core has one.
 _MOST_VECTORS = 128
 _MOST_PACKED = 2**23
 
-#: Multiply-adds of vectors that a core has under way at once: two pipes of four stages. Fewer
-#: vectors of sums leave it waiting.
+#: Vector multiply-adds that a core has in flight: two pipes of four stages. With fewer vectors of
+#: sums it waits.
 _CHAINS = 8
-#: Multiply-adds in the time of a sum that does not fit the registers: it is loaded and stored for
-#: each depth, and waits for itself.
+#: Multiply-adds in the time of one for a sum outside the registers, which is loaded and stored for
+#: each depth and waits for itself.
 _SPILLED = 4
 
 
 def vector_registers(traits: DeviceTraits) -> int:
-    """Those that an instruction can name: 32 with AVX-512 and on Arm, else 16."""
+    """Vector registers of the instruction set: 32 with AVX-512 and on Arm, else 16."""
     is_older = traits.architecture.startswith("x86-64") and traits.vector_bytes < 64
     return 16 if is_older or not traits.architecture else 32
 
 
 class CpuFamily(CpuTiles[CpuConfig]):
-    """One work-item a core, explicit vectors, operands packed by the item."""
+    """One work-item for each core, which packs operands; explicit vectors."""
 
     config_class = CpuConfig
     packs_in_kernel = True
@@ -135,11 +137,11 @@ class CpuFamily(CpuTiles[CpuConfig]):
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
         COMPLEX_VECTORS,
         multiple("NR", "VW"),
-        # Rows of the packed A are KC apart, and the panel of B follows them: vectors read both.
+        # Vectors read the rows of the packed A, which are KC apart, and the panel of B behind them.
         multiple("KC", "VW"),
     )
     advice = Advice(
-        "packing and the wake-up of cores weigh: a constant operand packed ahead (`pack`), "
+        "packing and waking up cores take long: a constant operand packed ahead (`pack`), "
         "several products in one; else the tile and the block (MR, NR, KC)"
     )
 
@@ -156,7 +158,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         *((rows, 4, 128, 16, 512, 1, 1, 1) for rows in (2, 4, 6)),
         (1, 4, 256, 16, 512, 1, 1, 1),
         (4, 1, 256, 16, 256, 1, 1, 1),
-        # For 16 registers, of 8 elements.
+        # For 16 registers of 8 elements.
         *((rows, 2, 256, 8, 512, 1, 1, 1) for rows in (1, 2, 4, 6)),
         *((rows, 3, 256, 8, 512, 1, 1, 1) for rows in (2, 4)),
         *((rows, 4, 64, 8, 512, 0, 1, 1) for rows in (1, 2)),
@@ -182,21 +184,21 @@ class CpuFamily(CpuTiles[CpuConfig]):
         return product.transposed if is_transposed_on(product.problem, traits) else product
 
     def schedule(self, product: Product, config: CpuConfig, traits: DeviceTraits) -> Schedule:
-        """The one launch: every work-item takes a block of the result, or products of a batch."""
+        """One launch, in which each work-item computes a block of the result or of a batch."""
         problem = product.problem
         element = ElementType(problem.dtype, problem.precision.arithmetic)
         wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
-        # The products of a batch come first: each takes as many cores as are left for it.
+        # Work-items are first divided among the products of a batch, then within each product.
         sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
         units = math.ceil(traits.compute_units / sets)
-        # Where B's rows are read in place, the longer the runs the better: one block a core.
+        # If rows of B are read in place, long runs are better: one block for each core.
         runs = problem.b.order == "row" and reads_b_in_place(problem, config)
         per_core = 1 if runs else _BLOCKS_PER_CORE
         if problem.batch is not None and sets >= traits.compute_units:
             units = per_core = 1
         grid = cpu_grid(problem.m, problem.n, units, config, per_core)
         groups = sets * grid.groups
-        # A tall A goes through the workspace block by block; B is then packed once a block.
+        # A tall A is packed block by block; B is packed once for each block.
         blocks = max(1, round(grid.rows_per_group / config.MC))
         rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
         elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
@@ -209,13 +211,13 @@ class CpuFamily(CpuTiles[CpuConfig]):
         }
         workspaces = {"workspace": group_bytes * groups}
         if wide.converts:
-            # Sums wait there between blocks of k; with one block it stays unused.
+            # It holds sums between blocks of k; with a single block it is not used.
             partials = problem.m * problem.n if problem.k > config.KC else 1
             workspaces["partial"] = sets * partials * wide.bytes
         return self.single_launch(product, config, traits, groups, values, workspaces)
 
     def traffic(self, problem: GemmProblem, config: CpuConfig, run: Run) -> Traffic:
-        """Tiles in registers read packed panels, which the caches serve."""
+        """Register tiles read packed panels, from the caches."""
         size = stored_bytes(problem.dtype)
         packing = 2 * size * problem.k * (problem.m + (0 if problem.packed else problem.n))
         tiles = tile_count(problem.m, problem.n, config.MR, config.NR)
@@ -223,7 +225,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         return replace(super().traffic(problem, config, run), packing=packing, tiles=read)
 
     def work_at(self, config: CpuConfig, costs: Costs) -> Work:
-        """A core computes register tiles, block by block of k; each block adds to the result."""
+        """A core computes register tiles block by block of k; each block adds to the result."""
         problem, traits = costs.problem, costs.traits
         sums = config.MR * config.vectors
         lanes = max(1, traits.vector_bytes // STAGED_BYTES[problem.dtype])
@@ -237,7 +239,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         return costs.work(
             config.MR,
             config.NR,
-            1,  # a block may be of any depth
+            1,  # a block may have any depth
             unused * max(1.0, _CHAINS / sums),
             loads=costs.multiply_add
             * lanes
@@ -254,7 +256,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         return {"packed B": config.VW * stored_bytes(problem.dtype)}
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
-        """The register tile, the block of k, and what is packed and fetched ahead."""
+        """The register tile, the block of k, packing and prefetching."""
         tile = self.tile_axes(dtype, traits)
         return {
             "MR": tile["MR"], "VECTORS": tile["VECTORS"],

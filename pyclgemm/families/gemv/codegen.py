@@ -1,4 +1,4 @@
-"""The kernels for few rows or columns: configurations, the join of sums, OpenCL C. Pure."""
+"""The kernels for few rows or columns: configurations, the joining of sums, OpenCL C. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import WORDS
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.matrix_units import MatrixUnit, unit_multiplying
-from ...codegen.source import KernelSource, divided, modulo, plus, times
+from ...codegen.source import KernelSource
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
@@ -20,7 +20,7 @@ from ...problem.problem import GemmProblem, MatrixLayout
 
 @dataclass(frozen=True)
 class GemvConfig(Config):
-    """Few rows, or few columns: B is read once, where it lies, and k divided among work-items.
+    """Few rows or columns: B is read once, in place, and k is divided among work-items.
 
     Attributes
     ----------
@@ -29,14 +29,14 @@ class GemvConfig(Config):
     WGS : int
         Work-items of a group.
     LANES_N : int
-        Work-items along the columns; the ``WGS / LANES_N`` others divide k.
+        Work-items along the columns; there are ``WGS / LANES_N`` along k.
     VW : int
-        Columns of a work-item, and depths of k that it takes at a time, in elements.
+        Columns of a work-item, and depths that it takes at a time, in elements.
     KWI : int
-        Unrolling of the loop over k: loads that a work-item has under way.
+        Unrolling of the loop over k: a work-item then has more loads in flight.
     STREAMB : int
         1 reads the vectors of B past the first-level cache, by whole lines (NVIDIA's
-        ``ld.global.nc.L1::no_allocate.L2::128B``): no element is read twice by a work-group.
+        ``ld.global.nc.L1::no_allocate.L2::128B``), as a work-group reads no element twice.
     """
 
     MR: Annotated[int, up_to(64)]
@@ -47,7 +47,7 @@ class GemvConfig(Config):
     STREAMB: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "gemv"
-    depth: ClassVar[int] = 1  # any depth will do
+    depth: ClassVar[int] = 1  # any depth is allowed
 
     @property
     def columns(self) -> int:
@@ -62,18 +62,18 @@ class GemvConfig(Config):
 
 @dataclass(frozen=True)
 class GemvUnitConfig(Config):
-    """Few rows, or few columns, by matrix units: B goes from memory to the registers of the lanes.
+    """Few rows or columns by matrix units: lanes load B from memory directly into registers.
 
-    Local memory is passed by, for no element of B is read twice by a work-group.
+    Local memory is not used, as a work-group reads no element of B twice.
 
     Attributes
     ----------
     MR : int
-        Rows of A that a work-group multiplies with its columns of B; in fragments of 8.
+        Rows of A that a work-group multiplies with its columns of B, in fragments of 8.
     SUBGROUPS : int
         Sub-groups of a work-group, which divide k.
     VW : int
-        Columns of a lane, of which there are 8 side by side.
+        Columns of a lane; 8 lanes lie side by side.
     KWI : int
         Fragments along k that a sub-group loads before it multiplies them.
     STREAMB : int
@@ -95,12 +95,12 @@ class GemvUnitConfig(Config):
 
     @property
     def lanes_k(self) -> int:
-        """Those whose sums are joined: one of each sub-group."""
+        """Lanes whose sums are joined: one of each sub-group."""
         return self.SUBGROUPS
 
     @property
     def run(self) -> int:
-        """Neighbouring depths of a lane, of which there are 4 along k."""
+        """Consecutive depths of a lane; 4 lanes lie along k."""
         return 4 * self.KWI
 
     @property
@@ -109,52 +109,32 @@ class GemvUnitConfig(Config):
         return 4 * self.run * self.SUBGROUPS
 
 
-#: Work-items whose sums one of them adds in a step, as a power of two, at most: with fewer there
-#: are more steps, each with two barriers.
+#: Most work-items whose sums are added to one in a step, as a power of two. Fewer would need more
+#: steps, each with two barriers.
 _MOST_BITS = 3
 
-#: Local memory from which on fewer sums are added at once.
+#: Bytes of local memory above which fewer sums are added in a step.
 _MANY_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class JoinStep:
-    """A step in which some work-items along k give their sums to the others."""
+    """A step in which some work-items along k pass their sums to the others."""
 
-    givers: int  # work-items along k that have sums before it and give them away
-    takers: int  # those that have all sums after it; `givers` is a multiple
-
-    @property
-    def fan_in(self) -> int:
-        """Work-items whose sums one takes."""
-        return self.givers // self.takers
-
-    @property
-    def distance(self) -> str:
-        """In C, from one sum of a work-item to the next in local memory."""
-        return f"({self.takers} * LANES_N)" if self.takers > 1 else "LANES_N"
-
-    @property
-    def taker(self) -> str:
-        """In C, where the sums for a work-item begin."""
-        return plus(times(modulo("lane_k", self.takers), "LANES_N"), "lane_n")
-
-    @property
-    def giver(self) -> str:
-        """In C, a work-item's number among those whose sums one takes."""
-        return f"({divided('lane_k', self.takers)} - 1)"
+    givers: int  # work-items along k that pass their sums on
+    takers: int  # work-items that hold all sums afterwards; `givers` is a multiple
 
 
 @dataclass(frozen=True)
 class Join:
-    """The steps after which one work-item along k has the sums of all."""
+    """The steps after which one work-item along k holds the sums of all."""
 
     steps: tuple[JoinStep, ...]  # none where k is not divided
-    elements: int  # sums in local memory at most
+    elements: int  # most sums in local memory
 
 
 def join_of(holders: int, elements: int, element_bytes: int) -> Join:
-    """Plan how sums are joined.
+    """Plan how the sums of `holders` work-items along k, `elements` for each, are joined.
 
     Examples
     --------
@@ -176,20 +156,20 @@ def join_of(holders: int, elements: int, element_bytes: int) -> Join:
     return Join(tuple(steps), steps[0].givers * elements if steps else 0)
 
 
-#: Elements that a lane loads at once, at most.
+#: Most elements that a lane loads at once.
 WIDEST = 8
 
-#: The elements of which the template knows which lane holds what.
+#: The element types for which the template implements the layout of fragments.
 OPERANDS = ("float16", "bfloat16")
 
 
 def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """NVIDIA's unit of `OPERANDS`, whose fragments lanes load themselves; None if there is none."""
+    """NVIDIA's unit for `OPERANDS`, with fragments loaded by lanes; None if there is none."""
     return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
 
 
 def unit_for(dtype: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The one that multiplies elements of `dtype` and sums in float32."""
+    """The unit that multiplies elements of `dtype` and sums in float32."""
     unit = unit_multiplying(dtype, "float32", traits) if dtype in OPERANDS else None
     return unit if unit and unit.spelling == "ptx" else None
 
@@ -204,18 +184,18 @@ def generate_gemv_unit(
             f"precision is {problem.precision.name}, for which {traits.name!r} has no unit that "
             "takes two-byte elements from registers"
         )
-    parts = GemmParts(problem, config, traits, "ushort")
+    kernel = GemmKernel(problem, config, traits, "ushort")
     along_k = problem.b.order == "column"
-    join = join_of(config.lanes_k, config.MR * config.columns, parts.element.bytes)
+    join = join_of(config.lanes_k, config.MR * config.columns, kernel.element.bytes)
     sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
-    return parts.source(
+    return kernel.source(
         "gemv_unit",
         "gemv/unit.cl.mako",
         unit.lanes * config.SUBGROUPS,
         gemv=config,
         unit=unit,
         along_k=along_k,
-        result=parts.result_at(sums, "row", "column + j"),
+        result=kernel.result_at(sums, "row", "column + j"),
         a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
         b_vector=_vector(problem.b, config.run if along_k else config.VW),
         words=WORDS,
@@ -225,17 +205,17 @@ def generate_gemv_unit(
 
 
 def _vector(layout: MatrixLayout, run: int) -> int:
-    """Neighbours that are loaded at once out of `run`; 0 where they go one by one."""
+    """Elements of a `run` that are loaded at once; 0 if they are loaded one by one."""
     wanted = min(run, WIDEST)
     return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
 
 
 def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that multiplies few rows."""
-    parts = GemmParts(problem, config, traits)
-    a, b, element = problem.a, problem.b, parts.element
+    kernel = GemmKernel(problem, config, traits)
+    a, b, element = problem.a, problem.b, kernel.element
     join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
-    return parts.source(
+    return kernel.source(
         "gemv",
         "gemv/gemv.cl.mako",
         config.WGS,
@@ -246,7 +226,7 @@ def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits
         b_in_vectors=b.order != "strided" and b.alignment >= config.VW,
         a_sign=lambda width: element.conjugation(width) if a.conjugate else "",
         b_sign=lambda width: element.conjugation(width) if b.conjugate else "",
-        result=parts.result_at("accumulators[r][j]", "row", "column + j"),
+        result=kernel.result_at("accumulators[r][j]", "row", "column + j"),
         words=WORDS,
         steps=join.steps,
         joined=join.elements,

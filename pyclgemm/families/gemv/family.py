@@ -1,4 +1,4 @@
-"""The families for few rows or few columns: B is read once, and k divided among work-items."""
+"""The families for few rows or columns, which read B once and divide k among work-items."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _LANES = 32
 #: Work-items that a compute unit multiplies for at a time.
 _UNIT_LANES = 128
 
-#: Registers that a lane needs beside sums and fragments.
+#: Registers that a lane needs besides sums and fragments.
 _SPARE = 40
 
-#: Sums of a work-item, and its multiply-adds in a row, over which compilers take long.
+#: Most sums and unrolled multiply-adds of a work-item; for more, compilers take long.
 _MOST_SUMS = 256
 _MOST_UNROLLED = 2**12
 
-#: Rows or columns up to which these kernels are preferred where nothing was measured, without
-#: and with matrix units, and the least k: on an H100 others win beyond.
+#: Where nothing was measured, these kernels are preferred up to this many rows or columns, without
+#: and with matrix units, and from this k on. Beyond, others are faster on an H100.
 _FEW = 4
 _FEW_BY_UNITS = 32
 _LEAST_DEPTH = 64
@@ -48,7 +48,7 @@ _CACHE_HINTS = common.Constraint(
 
 
 def _registers(config: GemvUnitConfig) -> int:
-    """Those of a lane: sums, and of A and B the depths that are loaded at once."""
+    """Registers of a lane: for sums, and for the depths of A and B that are loaded at once."""
     a = config.MR // 8 * config.run // 2
     return config.MR * config.VW // 4 + a + config.run * config.VW // 2 + _SPARE
 
@@ -67,26 +67,26 @@ def _local_bytes(config: GemvConfig | GemvUnitConfig, dtype: str) -> int:
 
 @dataclass(frozen=True)
 class _Strip:
-    """How a work-group reads its columns of B, and A."""
+    """How a work-group reads A and its columns of B."""
 
-    depth: int  # that work-items multiply at a time, each by itself
-    lanes_n: int  # work-items of a sub-group side by side along the columns, and along k
-    lanes_k: int
-    run_k: int  # depths of a work-item that lie one behind the other
+    depth: int  # depths that a work-item multiplies at a time
+    lanes_n: int  # work-items of a sub-group along the columns
+    lanes_k: int  # and along k
+    run_k: int  # consecutive depths of a work-item
     readers: int  # work-items that read an element of A
-    rows: int  # of A that a sub-group reads at once
+    rows: int  # rows of A that a sub-group reads at once
     rounds: float  # as in `Work`
-    exposed: float
-    items: int  # work-items of a work-group, and registers of each
-    registers: int
+    exposed: float  # as in `Work`
+    items: int  # work-items of a work-group
+    registers: int  # of a work-item
 
 
 class _FewRows(Family[Few]):
-    """What both families share: orientation, tiles and launches."""
+    """Orientation, tiles and launches of both families."""
 
     role = Role.FEW_ROWS
     advice = Advice(
-        "more loads on their way at a time: KWI, wider vectors (VW)",
+        "more loads in flight: KWI, wider vectors (VW)",
         balance="fewer columns or rows of a work-group (LANES_N or VW, MR)",
     )
 
@@ -98,7 +98,7 @@ class _FewRows(Family[Few]):
     def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:
         problem = product.problem
         strips = math.ceil(problem.n / config.columns)
-        # In one dimension: NVIDIA's limit of the second is 65535.
+        # In one dimension, as NVIDIA's limit for the second is 65535.
         groups = strips * math.ceil(problem.m / config.MR) * problem.products
         return self.single_launch(product, config, traits, groups)
 
@@ -110,10 +110,10 @@ class _FewRows(Family[Few]):
 
     @abstractmethod
     def _strip(self, config: Few, costs: Costs, *, along_k: bool) -> _Strip:
-        """How columns of B are read, whose columns (`along_k`) or rows are contiguous."""
+        """How a B with contiguous columns (`along_k`) or rows is read."""
 
     def work_at(self, config: Few, costs: Costs) -> Work:
-        """The work of a strip of columns: B is read once, in vectors where its rows allow it."""
+        """The work of a strip of columns: B is read once, in vectors if it is aligned."""
         problem, size = costs.problem, costs.stored
         swapped = problem.n < problem.m
         if swapped:
@@ -123,7 +123,7 @@ class _FewRows(Family[Few]):
         rows, columns, depth = config.MR, config.columns, strip.depth
 
         def read(layout: MatrixLayout, elements: int, along_k: bool, rows: int = 0) -> list[float]:
-            """Seconds of loads, and of bytes from the cache."""
+            """Seconds of load instructions, and of transfers from the cache."""
             lanes, run = (strip.lanes_k, strip.run_k) if along_k else (strip.lanes_n, config.VW)
             if layout.order == "strided":
                 lanes = run = 1
@@ -161,7 +161,7 @@ class _FewRows(Family[Few]):
 
 
 class GemvFamily(_FewRows[GemvConfig]):
-    """Few rows by the multiply-adds of work-items."""
+    """Few rows by multiply-adds of work-items."""
 
     config_class = GemvConfig
     most_rows = 32
@@ -206,7 +206,7 @@ class GemvFamily(_FewRows[GemvConfig]):
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
     def _strip(self, config: GemvConfig, costs: Costs, *, along_k: bool) -> _Strip:
-        """Lanes along k take VW depths at a time, KWI times in a row."""
+        """Lanes along k take VW depths at a time, KWI times in each turn of the loop."""
         if along_k:
             lanes_k = min(SUB_GROUP, config.lanes_k)
             lanes_n = SUB_GROUP // lanes_k
@@ -214,7 +214,7 @@ class GemvFamily(_FewRows[GemvConfig]):
             lanes_n = min(SUB_GROUP, config.LANES_N)
             lanes_k = SUB_GROUP // lanes_n
         steps = _join(config, costs.problem.dtype).steps
-        # The depths that an unrolled loop leaves over are loaded one after the other.
+        # Depths left over by the unrolled loop are loaded one after the other.
         tail = (config.KWI - 1) / 2
         return _Strip(
             config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1, 1 + len(steps) + tail,
@@ -235,7 +235,7 @@ class GemvFamily(_FewRows[GemvConfig]):
 
 
 class GemvUnitFamily(_FewRows[GemvUnitConfig]):
-    """Few rows by NVIDIA's mma.sync, whose fragments lanes load from memory themselves."""
+    """Few rows by NVIDIA's mma.sync, with fragments that lanes load directly from memory."""
 
     config_class = GemvUnitConfig
     unit_ceiling = "matrix"
@@ -245,7 +245,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         _CACHE_HINTS,
         common.within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
         common.Constraint(
-            "the units that take elements from registers multiply float16 and bfloat16",
+            "units whose operands come from registers multiply float16 and bfloat16",
             lambda c, dtype, traits: dtype in codegen.OPERANDS,
             "they are {dtype}",
         ),
@@ -263,7 +263,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         common.within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype, traits: _local_bytes(c, "float32"),  # whatever is multiplied
+            lambda c, dtype, traits: _local_bytes(c, "float32"),  # sums are float32 in any case
         ),
     )
 
@@ -285,7 +285,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Up to more rows than without units, if they can load the larger operand by vectors."""
+        """Up to more rows than without units, if the larger operand can be loaded by vectors."""
         few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
         in_vectors = larger.order != "strided" and larger.alignment >= codegen.WIDEST
         return (
@@ -302,7 +302,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         return unit.text if unit else ""
 
     def _strip(self, config: GemvUnitConfig, costs: Costs, *, along_k: bool) -> _Strip:
-        """Sub-groups divide k, and multiply what they load to registers."""
+        """Sub-groups divide k, and multiply elements that they load to registers."""
         return _Strip(
             4 * config.run, 8, 4, config.run, 1, 8, 1 + len(_join(config, "float32").steps),
             1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),

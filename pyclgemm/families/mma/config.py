@@ -1,4 +1,4 @@
-"""The configuration of the kernels for matrix units, and what makes it valid."""
+"""The configuration of the kernels for matrix units, and its constraints."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplyin
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 
-#: Elements between rows in local memory, by their bytes and whether k is contiguous, of a slab that
-#: NVIDIA's units load element by element: the lanes that read at once then read different banks.
-#: Elsewhere it is `VECTOR_BYTES`.
+#: Padding between the rows of a slab that NVIDIA's units load element by element, in elements, by
+#: the bytes of an element and whether k is contiguous. Lanes that read at once then read different
+#: banks. Other slabs have a padding of `VECTOR_BYTES`.
 _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
-#: Results between the rows that a sub-group collects. A row is then an odd multiple of 16 bytes (of
-#: 32 with results of 4 bytes), and lanes that write to several rows at once use different banks.
-#: So it is with sums of slices.
+#: Padding between the rows of collected results, and of the sums of slices, in elements. Rows are
+#: then odd multiples of 16 bytes (of 32 for results of 4 bytes), and lanes that write to several
+#: rows at once use different banks.
 RESULT_PADDING = 8
 
 
 @dataclass(frozen=True)
 class MatrixConfig(common.Config):
-    """Matrix units: the sub-groups of a work-group multiply fragments out of local memory.
+    """Matrix units: the sub-groups of a work-group multiply fragments from local memory.
 
     Attributes
     ----------
@@ -33,19 +33,19 @@ class MatrixConfig(common.Config):
     SUBGROUPS_M, SUBGROUPS_N : int
         Sub-groups along the rows and the columns of the tile.
     STAGES : int
-        Slabs of each operand in local memory; all but one are on their way.
+        Slabs of each operand in local memory; all but one are being copied.
     GROUP_M : int
-        Tile rows that are walked together, column by column, for the cache.
+        Tile rows that are processed together, column by column, to share the cache.
     FRAGMENTS : int
-        2 loads the fragments of the next depth while those of one are multiplied, across the
-        end of a slab too.
+        2 loads the fragments of the next depth while one depth is multiplied, also across the
+        end of a slab.
     SLICES : int
-        As for `XgemmConfig`: copies of a tile's sub-groups. Each slice multiplies its own part of
+        Copies of a tile's sub-groups, as for `XgemmConfig`. Each slice multiplies its own part of
         every slab's depth, and their sums are added in local memory.
     UNALIGNED : int
-        1 reads operands whose rows do not lie in 16-byte vectors where they are, through
-        registers, by vectors as wide as they allow or element by element; 0 has them packed first.
-        What is split into terms, or rounded to bfloat16, is packed in any case.
+        1 reads operands in place if their rows are not aligned to 16 bytes: through registers, by
+        vectors as wide as the alignment allows or by elements. 0 packs them first. Operands that
+        are split into terms, or rounded to bfloat16, are packed in any case.
     FILL : int
         As for `XgemmConfig`.
     """
@@ -66,7 +66,7 @@ class MatrixConfig(common.Config):
 
     @property
     def tile_subgroups(self) -> int:
-        """Sub-groups that cover the tile: those of one slice."""
+        """Sub-groups that cover the tile, of one slice."""
         return self.SUBGROUPS_M * self.SUBGROUPS_N
 
     @property
@@ -81,7 +81,7 @@ class MatrixConfig(common.Config):
 
     @property
     def joined_pitch(self) -> int:
-        """Sums from one row of a slice's tile to the next in local memory."""
+        """Distance in local memory of rows of a slice's tile, in sums."""
         return self.NWG + RESULT_PADDING
 
 
@@ -91,21 +91,21 @@ def _passes_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool
 
 
 def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
-    """Elements between the rows of a slab in local memory."""
+    """Padding between the rows of a slab in local memory, in elements."""
     if unit.loads_elements(along_k):
         return _PADDING[stored_bytes, along_k]
     return common.VECTOR_BYTES // stored_bytes
 
 
-#: The element types that some unit multiplies, as they are or split into terms; and those of the
-#: units for float64.
+#: The element types that some unit multiplies, whole or split into terms; and those of units for
+#: float64.
 _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
 _OF_DOUBLES = ("float64", "complex128")
 
-#: Rows, columns and depths of the largest fragments, or of the pairs that are loaded at once.
+#: Rows, columns and depths of the largest fragments, or of pairs of fragments loaded at once.
 _FRAGMENT = 16
 
-#: Bytes of a float32 that is split into terms: three of bfloat16 or two of tf32; and of the
+#: Bytes of a float32 that is split into terms (three of bfloat16 or two of tf32), and of the
 #: smallest term.
 _SPLIT_BYTES = {"bfloat16": 6, "tf32": 8}
 _TERM_BYTES = 2
@@ -113,10 +113,10 @@ _TERM_BYTES = 2
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
 
-#: Bytes of depth that ldmatrix loads at once: at 1 byte more than `_FRAGMENT` elements.
+#: Bytes along k that ldmatrix loads at once: of 1-byte elements more than `_FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
-#: Elements of a sub-group's tile, whose sums its lanes hold: 256 each, where there are 32.
+#: Most elements of a sub-group's tile: 256 sums for each lane of 32.
 _MOST_SUMS = 256 * 32
 
 
@@ -130,7 +130,7 @@ def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
 
 
 def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
-    """Bytes of local memory of a work-group, in the precision that takes the most."""
+    """Bytes of local memory of a work-group, for the precision that needs the most."""
     size, term = _staged_bytes(dtype, traits)
     loaded = (padding for (size, _), padding in _PADDING.items() if size >= term)
     padding = max(*loaded, common.VECTOR_BYTES // term)
@@ -153,7 +153,7 @@ def _is_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) ->
 
 
 def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> bool:
-    """Whether a work-item's copies of a slab lie at the same steps for all work-items."""
+    """Whether the copies of a slab lie at the same distances for all work-items."""
     items = _items(config, traits)
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)
@@ -167,7 +167,7 @@ def _least_depth(dtype: str) -> int:
 
 
 def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
-    """What the depth of a slice is a multiple of: with FRAGMENTS of 2, registers take turns."""
+    """The depth of a slice must be a multiple of this: of one fragment's depth, or of two."""
     if config.FRAGMENTS == 1:
         return _least_depth(dtype)
     return 2 * (_DOUBLES_DEPTH if dtype in _OF_DOUBLES else _least_depth(dtype))
@@ -179,12 +179,12 @@ def _joined_bytes(config: MatrixConfig, dtype: str) -> int:
 
 
 def _least_slab_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None) -> int:
-    """Bytes of the slabs of one operand, the larger one's, without padding."""
+    """Bytes of the slabs of the larger operand, without padding."""
     _, term = _staged_bytes(dtype, traits)
     return config.STAGES * max(config.MWG, config.NWG) * config.KWG * term
 
 
-#: In the order in which broken ones are reported.
+#: The constraints, in the order in which violations are reported.
 CONSTRAINTS = (
     common.FENCED_FILL,
     common.at_most(
@@ -220,8 +220,8 @@ CONSTRAINTS = (
         types=_DTYPES,
     ),
     common.Constraint(
-        f"of the work-items and the pieces of {common.VECTOR_BYTES} bytes in a row of a slab, one "
-        "must be a multiple of the other",
+        f"the number of work-items or that of pieces of {common.VECTOR_BYTES} bytes in a row of a "
+        "slab must be a multiple of the other",
         _rows_are_shared,
         lambda c, dtype, traits: (
             f"rows of {c.MWG}, {c.NWG} or {c.KWG} {dtype}, {_items(c, traits)} work-items"
@@ -229,7 +229,7 @@ CONSTRAINTS = (
         types=_DTYPES,
     ),
     common.Constraint(
-        "FRAGMENTS of 2 need slabs that are copied past the registers, and of twice the depth "
+        "FRAGMENTS of 2 need slabs that are copied past the registers and have twice the depth "
         "of a fragment",
         lambda c, dtype, traits: (
             c.FRAGMENTS == 1

@@ -8,7 +8,7 @@ from ...codegen import matrix_units as units
 from ...codegen.config import VECTOR_BYTES
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import pack_operands, why_units_pack
+from ...codegen.pack import why_units_pack
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -20,14 +20,14 @@ from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
 from .slab import packed_form, packed_forms, split_type
 
-#: Registers of a work-item beside its sums.
+#: Registers of a work-item besides its sums.
 _OTHER_REGISTERS = 60
 #: Sub-groups that multiply at a time on a compute unit.
 _SCHEDULERS = 4
 
 
 class MatrixFamily(family.Family[MatrixConfig]):
-    """Sub-groups multiply fragments out of slabs in local memory."""
+    """Sub-groups multiply fragments of slabs in local memory."""
 
     config_class = MatrixConfig
     role = family.Role.UNITS
@@ -38,7 +38,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         "more independent work at a time: STAGES, a deeper slab (KWG), a larger tile of the "
         "sub-group, or fewer sub-groups to wait for at each slab",
         "a larger tile of the sub-group (MWG / SUBGROUPS_M, NWG / SUBGROUPS_N), which reads "
-        "each element of it once",
+        "each of its elements once",
     )
 
     points = tuple(
@@ -66,14 +66,14 @@ class MatrixFamily(family.Family[MatrixConfig]):
         return family.Tile(config.MWG, config.NWG, config.KWG, config.FILL)
 
     def local_bytes(self, config: MatrixConfig, dtype: str) -> int:
-        """The staged slabs, with the most padding."""
+        """The staged slabs with the most padding."""
         return local_bytes(config, dtype)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         return traits.type != "cpu" and units.element_unit(dtype, precision, traits) is not None
 
     def refusal(self, config: MatrixConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        """The device's lack of a unit, and split terms that were to be read in place."""
+        """The device has no such unit, or split operands were to be read in place."""
         unit = units.element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
             return f"no matrix unit for {units.elements_wanted(problem.dtype, problem.precision)}"
@@ -85,7 +85,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
-        """Where fragments fill, but for float64: there others are half as fast at worst."""
+        """Where fragments are full, except for float64, where others are at most twice as slow."""
         return units.prefers_units(problem, traits)
 
     def competes_with_small(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
@@ -95,19 +95,18 @@ class MatrixFamily(family.Family[MatrixConfig]):
     def schedule(self, product: Product, config: MatrixConfig, traits: DeviceTraits) -> Schedule:
         problem = product.problem
         unit = units.required_unit(problem.precision, traits)
-        packed = pack_operands(product, packed_forms(problem, config, unit), traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, packed_forms(problem, config, unit))
 
     def traffic(
         self, problem: GemmProblem, config: MatrixConfig, run: family.Run
     ) -> family.Traffic:
-        """Sub-groups read their rows and columns of a slab, each element by one work-item."""
+        """Each sub-group reads its rows and columns of a slab, each element by one work-item."""
         size = stored_bytes(problem.dtype)
         local = (config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG) * size
         return self.tile_traffic(problem, self.tile(config), run, size, (local, local))
 
     def work_at(self, config: MatrixConfig, costs: Costs) -> Work | None:
-        """Sub-groups multiply slabs in local memory; what cannot be copied is packed first."""
+        """Sub-groups multiply slabs in local memory; operands that cannot be copied are packed."""
         problem, traits = costs.problem, costs.traits
         unit = units.element_unit(problem.dtype, problem.precision, traits)
         if unit is None:
@@ -128,7 +127,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
                 aligned=is_packed or costs.is_aligned(layout),
             )  # fmt: skip
             loads += issue
-            # What is loaded in several parts is in the first-level cache after the first one.
+            # A vector that is loaded in parts is in the first-level cache after the first part.
             cache += moved * width / vector
         sums = config.MWG * config.NWG // (units.sub_group_lanes(traits) * config.tile_subgroups)
         registers = min(255, sums * math.ceil(costs.stored / 4) + _OTHER_REGISTERS)
@@ -170,7 +169,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
-        """All parameters as they are; without values that the device cannot have."""
+        """All parameters, without values that the device does not support."""
         through_registers = traits.vendor == "amd"
         unit = units.matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
@@ -191,7 +190,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
 
 
 def _stored(costs: Costs, out: MatrixLayout, config: MatrixConfig) -> float:
-    """Seconds of storing a tile: by vectors that were collected, else out of fragments."""
+    """Seconds of storing a tile: collected results by vectors, else from fragments."""
     entries = config.MWG * config.NWG
     if out.order == "row":
         width = min(max(1, VECTOR_BYTES // costs.result), out.alignment)

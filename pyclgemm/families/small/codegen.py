@@ -1,22 +1,22 @@
 """The kernels for batches of small products: from a problem and a configuration. Pure.
 
-Sizes are constants of these kernels: all loops over a product have a known length, and the copies
-and sums of each work-item are known as the text is written.
+Sizes are constants in these kernels, so that every loop over a product has a known length.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts
-from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling, zeroed
+from ...codegen.kernel import GemmKernel
+from ...codegen.source import KernelSource, plus, times, without_unrolling, zeroed
 from ...device.traits import DeviceTraits
 from ...problem.bounds import VECTOR_WIDTHS, up_to
-from ...problem.problem import GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import GemmProblem, OperandName
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,10 @@ class SmallConfig(Config):
     MWI, NWI : int
         Rows and columns of a work-item's tile.
     WGS : int
-        Work-items of a group, about: as many products as they suffice for, at least one.
+        About the work-items of a group. A group takes as many whole products as they suffice for,
+        at least one.
     KWI : int
-        Unrolling of the loop over k, whose steps are vectors.
+        Unrolling of the loop over k, which advances by vectors.
     """
 
     MWI: Annotated[int, VECTOR_WIDTHS]
@@ -43,16 +44,16 @@ class SmallConfig(Config):
 
 @dataclass(frozen=True)
 class SmallCpuConfig(Config):
-    """Batches of small products on CPUs: a work-item computes one after the other, unpacked.
+    """Batches of small products on CPUs: a work-item computes one product after the other.
 
     Attributes
     ----------
     MR : int
         Rows of the register tile.
     NR : int
-        Most columns of it, in elements.
+        Most columns of the register tile, in elements.
     VW : int
-        Most elements of a vector; columns that are left take narrower ones.
+        Most elements of a vector; the last columns take narrower vectors.
     """
 
     MR: Annotated[int, up_to(64)]
@@ -62,14 +63,14 @@ class SmallCpuConfig(Config):
     family: ClassVar[str] = "small_cpu"
 
 
-#: Bytes of an operand that a work-item holds in registers at most while it copies: NVIDIA's
-#: compiler needs minutes for an array of 768 registers.
+#: Most bytes of an operand that a work-item holds in registers while it copies: NVIDIA's compiler
+#: needs minutes for an array of 768 registers.
 _FETCHED_BYTES = 512
 
 
 @dataclass
 class SmallOperand:
-    """A or B of a product in local memory, line by line as it lies in global memory."""
+    """A or B of a product in local memory, line by line as in global memory."""
 
     name: OperandName
     tiling: SmallTiling
@@ -78,15 +79,16 @@ class SmallOperand:
 
     def __post_init__(self) -> None:
         tiling, problem = self.tiling, self.tiling.problem
-        element, widest = tiling.element, tiling.widest
+        widest = tiling.widest
         layout, extent, k = problem.operand(self.name), problem.positions(self.name), problem.k
-        # Whether k runs along the lines of the matrix; else the positions do.
+        # Whether lines of the matrix run along k; else they run along the positions.
         self.along_k = layout.order != ("column" if self.name == "a" else "row")
         self.lines, self.length = (extent, k) if self.along_k else (k, extent)
-        # Elements that are copied at once.
+        # Elements that are copied at once, and the vectors of a product that are copied.
         self.width = math.gcd(min(layout.alignment, widest), self.length)
-        # Elements from one line to the next, and from one product to the next: vectors stay
-        # aligned; lines along k, and products, are an odd number of vectors apart, so that
+        self.vectors = self.lines * (self.length // self.width)
+        # Elements from one line to the next, and from one product to the next. Vectors stay
+        # aligned. Lines along k, and products, are an odd number of vectors apart, so that
         # neighbouring work-items read different banks.
         tiles = self.items * self.tile
         vector = tiling.step if self.along_k else widest
@@ -94,40 +96,16 @@ class SmallOperand:
         vectors = math.ceil(in_line / vector)
         self.pitch = (vectors | 1 if self.along_k else vectors) * vector
         self.size = (in_product * self.pitch // vector | 1) * vector
-        # Positions that a work-item reads at once: its positions come in such groups.
+        # Neighbouring positions of a work-item, which it reads at once.
         self.group = 1 if self.along_k else math.gcd(self.tile, widest)
-        in_line = self.length // self.width
-        self.vectors = self.lines * in_line  # of a product, that are copied
-        # Of vector `number` of the group's: its product, its line, and its first element there.
-        self.copied = divided("number", self.vectors)
-        self.line = divided(modulo("number", self.vectors), in_line)
-        self.first = times(modulo("number", in_line), self.width)
-        # Vectors that a work-item copies, and what it asks before it copies one, if they do not
-        # divide evenly; whether it may hold all of them in registers at once.
-        copied = tiling.products * self.vectors
-        self.copies = math.ceil(copied / tiling.work_items)
-        self.guard = "copied < PRODUCTS && " if copied % tiling.work_items else ""
-        self.fits_registers = self.copies * self.width * element.bytes <= _FETCHED_BYTES
-        # Where a vector lies, in C: in global memory, and in local memory.
-        signs = element.conjugation(self.width) if layout.conjugate else ""
-        matrix = f"(first_product + copied) * {self.name}_batch_stride"
-        if layout.scattered:
-            matrix = f"{self.name}_offsets[first_product + copied]"
-        by_line = self.along_k == (self.name == "a")
-        entry = f"{self.name.upper()}_AT({'line, position' if by_line else 'position, line'})"
-        self.in_global = element.load(f"{self.name} + {matrix} + {entry}", self.width) + signs
-        to = f"{self.name}_local + copied * {self.size} + line * {self.pitch} + position"
-        self.in_local = f"*(__local {element.vector(self.width)} *)({to})"
-
-    def position(self, number: str, items: str, item: str) -> str:
-        """The position in the product of position `number` of a work-item's tile."""
-        group = plus(times(divided(number, self.group), items), item)
-        return plus(times(group, self.group), modulo(number, self.group))
+        # Vectors that a work-item copies, and whether its registers hold all of them at once.
+        self.copies = math.ceil(tiling.products * self.vectors / tiling.work_items)
+        self.fits_registers = self.copies * self.width * tiling.element.bytes <= _FETCHED_BYTES
 
 
 @dataclass
 class SmallTiling:
-    """How the work-items of a group divide products among them.
+    """How the work-items of a group divide products among themselves.
 
     Examples
     --------
@@ -144,8 +122,8 @@ class SmallTiling:
     def __post_init__(self) -> None:
         problem, config = self.problem, self.config
         self.element = ElementType(problem.dtype, problem.precision.arithmetic)
-        # Work-items of a product along its rows and its columns. A result without elements has
-        # one, so that a group has a size.
+        # Work-items of a product along its rows and its columns; at least one, even if the result
+        # is empty.
         self.items_m = max(1, math.ceil(problem.m / config.MWI))
         self.items_n = max(1, math.ceil(problem.n / config.NWI))
         items = self.items_m * self.items_n
@@ -156,9 +134,6 @@ class SmallTiling:
         self.step = math.gcd(self.widest, problem.k)
         self.a = SmallOperand("a", self, config.MWI, self.items_m)  # in local memory
         self.b = SmallOperand("b", self, config.NWI, self.items_n)
-        # Which product a work-item computes a tile of, and its number along the rows there, in C.
-        self.own = divided("item", items)
-        self.item_m = divided(modulo("item", items), self.items_n)
 
     @property
     def local_bytes(self) -> int:
@@ -166,64 +141,32 @@ class SmallTiling:
         return self.products * (self.a.size + self.b.size) * self.element.bytes
 
 
-@dataclass
-class _SmallResults:
-    """What a work-item stores, in C."""
-
-    parts: GemmParts
-    config: SmallConfig
-    tiling: SmallTiling
-
-    def __post_init__(self) -> None:
-        problem, tiling = self.parts.problem, self.tiling
-        divides = problem.n % tiling.b.group == 0
-        # Results that are stored at once, and whether as many elements of C are loaded at once.
-        self.width = tiling.b.group if divides and self._in_vectors(problem.out) else 1
-        self.c_whole = self.width > 1 and problem.c is not None and self._in_vectors(problem.c)
-        # Whether an entry belongs to the result, where tiles reach beyond it.
-        inside = []
-        if tiling.items_m * self.config.MWI > problem.m:
-            inside.append(f"row < {problem.m}")
-        if tiling.items_n * self.config.NWI > problem.n:
-            inside.append(f"column < {problem.n}")
-        self.inside = " && ".join(inside)
-
-    def _in_vectors(self, layout: MatrixLayout) -> bool:
-        return layout.order == "row" and layout.alignment >= self.tiling.b.group
-
-    def at(self, lane: int) -> str:
-        """The result at `lane` of those stored at once."""
-        total, column = f"accumulators[i][{plus('j', lane)}]", plus("column", lane)
-        addend = f"addends{self.parts.wide.lane(lane, self.width)}" if self.c_whole else ""
-        return self.parts.result_at(total, "row", column, addend)
-
-
 def generate_small(problem: GemmProblem, config: SmallConfig, traits: DeviceTraits) -> KernelSource:
     """Write the kernel that computes a batch of small products on a GPU."""
-    parts = GemmParts(problem, config, traits)
+    kernel = GemmKernel(problem, config, traits)
     tiling = SmallTiling(problem, config)
-    source = parts.source(
+    group = tiling.b.group
+    width, c_in_vectors = kernel.results_at_once(group if problem.n % group == 0 else 1)
+    source = kernel.source(
         "gemm_small",
         "small/small.cl.mako",
         tiling.work_items,
         small=config,
         tiling=tiling,
         operands=(tiling.a, tiling.b) if problem.k else (),
-        results=_SmallResults(parts, config, tiling),
+        width=width,
+        c_in_vectors=c_in_vectors,
+        result_at=kernel.result_at,
     )
     return without_unrolling(source) if traits.type == "cpu" else source
 
 
 class _SmallVector(NamedTuple):
-    """A vector of a block of columns: its number there, and its first column and width."""
+    """A vector of a block of columns."""
 
-    number: int
-    column: int
+    number: int  # in the block
+    column: int  # the first one
     width: int
-
-    @property
-    def end(self) -> int:
-        return self.column + self.width
 
 
 def column_blocks(columns: int, widest: int, most: int) -> list[list[_SmallVector]]:
@@ -249,94 +192,42 @@ class _SmallTile:
 
     def __post_init__(self) -> None:
         self.end = self.first + self.height * self.tiles  # the row after the last
-        # The rows of a tile in C: those of a single one are constants.
+        # The rows of a tile in C; constants if there is only one tile.
         row = "row" if self.tiles > 1 else self.first
         self.rows = [plus(row, r) for r in range(self.height)]
 
 
 def small_tiles(rows: int, most: int) -> list[_SmallTile]:
-    """Divide rows into tiles of at most `most`, the lowest tile last."""
+    """Divide rows into tiles of at most `most`; the last one may have fewer."""
     whole, tail = divmod(rows, most)
     tiles = [_SmallTile(0, most, whole)] if whole else []
     return [*tiles, _SmallTile(whole * most, tail, 1)] if tail else tiles
 
 
-@dataclass
-class _SmallCpuKernel:
-    """What the template for CPUs asks about a kernel; `wide` as in `GemmParts`."""
-
-    problem: GemmProblem
-    element: ElementType
-    wide: ElementType
-    tiles: list[_SmallTile]  # of rows
-    blocks: list[list[_SmallVector]]  # of columns
-
-    def __post_init__(self) -> None:
-        self.widths = sorted({vector.width for block in self.blocks for vector in block})
-        # Whether B is copied since its rows are not contiguous.
-        self.copies_b = self.problem.b.order != "row" and self.problem.k > 0
-        # The loop variable along k, unless the loop has a single turn.
-        self.depth = "p" if self.problem.k > 1 else "0"
-
-    def a_element(self, row: str) -> str:
-        return self.element.entry("a", f"A_AT({row}, {self.depth})")
-
-    def b_vector(self, vector: _SmallVector) -> str:
-        column, width = str(vector.column), vector.width
-        if not self.copies_b:
-            return _vector_at(self.element, "b", f"B_AT({self.depth}, {column})", width)
-        copied = ElementType(self.element.arithmetic, self.element.arithmetic)
-        return _vector_at(copied, f"b_rows[{self.depth}]", column, width)
-
-    def contiguous(self, name: str, width: int) -> str:
-        return _vector_at(self.wide, name, "0", width)
-
-    def strided(self, name: str, lane: int) -> str:
-        """The element of a lane, where neighbours are a step apart."""
-        return self.wide.entry(name, times(lane, f"{name}_step"))
-
-    def store(self, width: int) -> str:
-        if width == 1:
-            return self.store_lane("value", 0)
-        if not self.wide.converts:
-            return f"vstore{width}(value, 0, out);"
-        return self.wide.store("value", "out", width, aligned=False)
-
-    def store_lane(self, lane: str, number: int) -> str:
-        return self.wide.assign(lane, "out", times(number, "out_step"))
-
-    def finish_parameters(self, width: int) -> list[str]:
-        """The parameters of the function that takes a vector to the result."""
-        sums = f"const {self.element.vector(width)} sum"
-        return [sums, *(parameter for parameter, _ in self._finish("0", "0"))]
-
-    def finish(self, vector: _SmallVector, r: int, row: str) -> str:
-        """The call of that function for a vector of row `r` of a tile."""
-        arguments = [argument for _, argument in self._finish(row, str(vector.column))]
-        sums = f"sum{r}_{vector.number}"
-        return f"finish{vector.width}({', '.join([sums, *arguments])});"
-
-    def _finish(self, row: str, column: str) -> list[tuple[str, str]]:
-        """The parameters after the sums, and the arguments for a row and the first column."""
-        problem, stored = self.problem, self.wide.stored
-        pairs = [("const wide alpha", "alpha")]
-        if problem.c:
-            pairs.append(("const wide beta", "beta"))
-            pairs.append((f"const __global {stored} *c", f"c + C_AT({row}, {column})"))
-            if problem.c.order != "row":
-                pairs.append(("const long c_step", "c_column_stride"))
-        if problem.bias:
-            offset = times(row if problem.bias == "row" else column, "bias_stride")
-            pairs.append((f"const __global {stored} *bias", plus("bias", offset)))
-        if problem.bias == "column":
-            pairs.append(("const long bias_step", "bias_stride"))
-        pairs.append((f"__global {stored} *out", f"out + OUT_AT({row}, {column})"))
-        if problem.out.order != "row":
-            pairs.append(("const long out_step", "out_column_stride"))
-        return pairs
+def _finish_arguments(
+    problem: GemmProblem, wide: ElementType, row: str, column: str
+) -> list[tuple[str, str]]:
+    """The parameters of the function that finishes a vector, and their arguments for an entry."""
+    stored = wide.stored
+    pairs = [("const wide alpha", "alpha")]
+    if problem.c:
+        pairs.append(("const wide beta", "beta"))
+        pairs.append((f"const __global {stored} *c", f"c + C_AT({row}, {column})"))
+        if problem.c.order != "row":
+            pairs.append(("const long c_step", "c_column_stride"))
+    if problem.bias:
+        offset = times(row if problem.bias == "row" else column, "bias_stride")
+        pairs.append((f"const __global {stored} *bias", plus("bias", offset)))
+    if problem.bias == "column":
+        pairs.append(("const long bias_step", "bias_stride"))
+    pairs.append((f"__global {stored} *out", f"out + OUT_AT({row}, {column})"))
+    if problem.out.order != "row":
+        pairs.append(("const long out_step", "out_column_stride"))
+    return pairs
 
 
 def _vector_at(element: ElementType, array: str, index: str, width: int) -> str:
+    """Expression for `width` elements at an `index` of an `array`, at any address."""
     if width == 1:
         return element.entry(array, index)
     if element.converts:
@@ -348,13 +239,20 @@ def generate_small_cpu(
     problem: GemmProblem, config: SmallCpuConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that computes a batch of small products on a CPU."""
-    parts = GemmParts(problem, config, traits)
-    # Without products all rows are alike: pocl 3.1 then stores vectors of halves at multiples of 16
-    # bytes, where they do not lie.
+    kernel = GemmKernel(problem, config, traits)
+    # Where k is 0, pocl 3.1 stores vectors of halves only at multiples of 16 bytes, which is wrong.
     width = config.VW if problem.k else 1
     blocks = column_blocks(problem.n, width, config.NR)
-    tiles = small_tiles(problem.m, config.MR)
-    kernel = _SmallCpuKernel(problem, parts.element, parts.wide, tiles, blocks)
-    return parts.source(
-        "gemm_small_cpu", "small/small_cpu.cl.mako", 1, kernel=kernel, zeroed=zeroed
+    arithmetic = problem.precision.arithmetic
+    return kernel.source(
+        "gemm_small_cpu",
+        "small/small_cpu.cl.mako",
+        1,
+        tiles=small_tiles(problem.m, config.MR),
+        blocks=blocks,
+        widths=sorted({vector.width for block in blocks for vector in block}),
+        copied=ElementType(arithmetic, arithmetic),  # elements of a copy of B
+        vector_at=_vector_at,
+        finish_arguments=functools.partial(_finish_arguments, problem, kernel.wide),
+        zeroed=zeroed,
     )

@@ -1,4 +1,4 @@
-"""The families for batches of small products, which compute whole products at a time."""
+"""The families for batches of small products, which compute whole products."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .codegen import SmallConfig, SmallCpuConfig, SmallTiling, generate_small, g
 
 Small = TypeVar("Small", SmallConfig, SmallCpuConfig)
 
-#: Vectors of sums of a register tile: more are spilled by any CPU's compiler.
+#: Most vectors of sums of a register tile; any CPU's compiler spills more.
 _MOST_VECTORS = 32
 
-#: Vectors of sums in the text of a kernel for 64 columns, the most that there are: each block of
+#: Most vectors of sums in the text of a kernel for 64 columns (the maximum), in which each block of
 #: columns is written out.
 _MOST_WRITTEN = 1024
 
-#: Work-items for each core of a CPU: the others take over some of a late core's.
+#: Work-items for each core of a CPU; several let other cores take work from a late core.
 _ITEMS_PER_CORE = 4
 
 
 class _SmallProducts(family.Family[Small]):
-    """What both families share."""
+    """The products of both families."""
 
     role = family.Role.SMALL_BATCH
 
@@ -69,8 +69,8 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return family.Tile(config.MWI, config.NWI)
 
     def refusal(self, config: SmallConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if stated := super().refusal(config, problem, traits):
-            return stated
+        if reason := super().refusal(config, problem, traits):
+            return reason
         tiling = SmallTiling(problem, config)
         if tiling.work_items > traits.max_work_group_size:
             return f"{tiling.work_items} work-items, and a group has {traits.max_work_group_size}"
@@ -87,7 +87,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
         return self.single_launch(product, config, traits, groups)
 
     def work_at(self, config: SmallConfig, costs: Costs) -> Work:
-        """Each work-item takes tiles of whole products; a group takes WGS of them."""
+        """Each work-item computes tiles of whole products; a group computes WGS tiles at a time."""
         read = (config.MWI + config.NWI) * config.KWI * config.WGS
         return costs.work(
             config.MWI,
@@ -112,7 +112,7 @@ class SmallFamily(_SmallProducts[SmallConfig]):
 
 
 class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuConfig]):
-    """On CPUs: a work-item computes one product after the other, unpacked."""
+    """On CPUs: a work-item computes one product after the other, without packing."""
 
     config_class = SmallCpuConfig
     source = staticmethod(generate_small_cpu)
@@ -129,12 +129,12 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuCon
             lambda c: c.MR * 64 // c.VW,
         ),
         Constraint(
-            "those of CPUs multiply real elements",
+            "kernels of small products on CPUs multiply real elements",
             lambda c, dtype, traits: not is_complex(dtype),
             "the operands are {dtype}",
         ),
         Constraint(
-            "the runtime must compile those of float16; pocl 5.0 crashes as it does so",
+            "the runtime must compile kernels of float16; pocl 5.0 crashes on them",
             lambda c, dtype, traits: not traits.is_pocl_5_0,
             "the device's runtime is {traits.platform} {traits.driver}",
             on_device=True,
@@ -142,7 +142,7 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuCon
         ),
     )
     advice = family.Advice(
-        "the wake-up of cores weighs: more products at a time; else the tile (MR, NR)"
+        "waking up cores takes long: more products at a time; else the tile (MR, NR)"
     )
 
     coefficients = Coefficients(slab=1e-10, tile=1e-8, launch=5e-6)
@@ -157,9 +157,9 @@ class SmallCpuFamily(_SmallProducts[SmallCpuConfig], family.CpuTiles[SmallCpuCon
         return super().runs(dtype, precision, traits) and not is_complex(dtype)
 
     def refusal(self, config: SmallCpuConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if stated := super().refusal(config, problem, traits):
-            return stated
-        return "it reads B where it lies, and b is packed" if problem.packed else ""
+        if reason := super().refusal(config, problem, traits):
+            return reason
+        return "it reads B in place, and b is packed" if problem.packed else ""
 
     def schedule(self, product: Product, config: SmallCpuConfig, traits: DeviceTraits) -> Schedule:
         groups = min(product.problem.products, _ITEMS_PER_CORE * traits.compute_units)

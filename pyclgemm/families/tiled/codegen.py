@@ -1,4 +1,4 @@
-"""The kernels of the direct and of the indirect path: their slabs, fragments, lanes and results."""
+"""The kernels of the direct and of the indirect path: how slabs and fragments are read."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
-from ...codegen.source import (
-    KernelSource,
-    divided,
-    modulo,
-    plus,
-    times,
-    without_unrolling,
-)
+from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling
 from ...codegen.stream_k import StreamK, slab_count
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
@@ -26,13 +19,13 @@ from .config import XgemmConfig, XgemmDirectConfig
 
 @dataclass(frozen=True)
 class SlabCopy:
-    """What one work-item copies of a slab of ``unit`` x ``other`` elements."""
+    """The part of a slab of ``unit`` x ``other`` elements that one work-item copies."""
 
     width: int  # elements of a vector along the unit-stride index
-    unit_items: int  # work-items along the unit-stride index and along the other one
-    other_items: int
-    unit_vectors: int  # vectors of one work-item along the unit-stride index
-    other_rows: int  # rows of one work-item along the other index
+    unit_items: int  # work-items along the unit-stride index
+    other_items: int  # work-items along the other index
+    unit_vectors: int  # vectors of a work-item along the unit-stride index
+    other_rows: int  # rows of a work-item along the other index
 
 
 def slab_copy(
@@ -43,10 +36,10 @@ def slab_copy(
     unit_items: int | None = None,
     run: int = 1 << 30,
 ) -> SlabCopy | None:
-    """Divide a slab of `unit` x `other` elements among `items` work-items."""
+    """Divide a slab of `unit` x `other` elements among `items` work-items; None if that fails."""
     for w in [width] if unit_items else [w for w in (16, 8, 4, 2, 1) if w <= width]:
         counts = [unit_items] if unit_items else range(1, max(unit // w, 1) + 1)
-        # The longest run up to the one that is wanted, else the shortest above it.
+        # Prefer the longest run of at most `run` elements, else the shortest longer one.
         for count in sorted(counts, key=lambda count: (w * count > run, abs(w * count - run))):
             others = items // count
             if items % count == 0 and unit % (w * count) == 0 and other % others == 0:
@@ -55,7 +48,7 @@ def slab_copy(
 
 
 def is_along_tile(name: OperandName, layout: MatrixLayout) -> bool:
-    """Whether an operand's unit-stride index is m or n, along the tile, and not k."""
+    """Whether an operand's unit-stride index is m or n (along the tile) rather than k."""
     return layout.order == ("column" if name == "a" else "row")
 
 
@@ -68,10 +61,10 @@ def slab_copy_of(
     )
     usable = 1 if layout.order == "strided" else min(width, layout.alignment)
     if is_along_tile(name, layout):
-        given = items if usable == width else None
-        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, given)
+        unit_items = items if usable == width else None
+        copy = slab_copy(extent, tiles.KWG, tiles.work_items, usable, unit_items)
     else:
-        # A slab is k-major in local memory: what lies along k is turned around element by element.
+        # A slab is k-major in local memory: operands with contiguous k are transposed by element.
         at_once = 1 if tiles.ASYNC else usable
         copy = slab_copy(tiles.KWG, extent, tiles.work_items, at_once, run=run)
     if copy is None:
@@ -81,121 +74,92 @@ def slab_copy_of(
 
 @dataclass
 class SlabReader:
-    """How a work-item copies its vectors of a slab of A or B; the templates' view of an operand."""
+    """How a work-item copies its vectors of a slab of A or B: the templates' view of an operand."""
 
     name: OperandName
     problem: GemmProblem  # with its operands as the kernel reads them
     element: ElementType
     tiles: XgemmConfig
     run: int = 1  # elements that neighbouring work-items read side by side along k
-    first_depth: str = "first_depth"  # of the first slab, in C
 
     def __post_init__(self) -> None:
         name, problem, tiles = self.name, self.problem, self.tiles
         self.layout = problem.operand(name)
-        # The index along the tile, which is also the name of its size; that with unit stride.
-        self.tile_index = {"a": "m", "b": "n"}[name]
         self.along_tile = is_along_tile(name, self.layout)
-        self.unit_index = self.tile_index if self.along_tile else "k"
         self.copy = copy = slab_copy_of(name, self.layout, tiles, self.run)
-        # Where the matrix may end: at the end of a slab, between vectors, or within one.
-        size, extent, tile = (
-            (problem.m, tiles.MWG, "MWG") if name == "a" else (problem.n, tiles.NWG, "NWG")
+        # The name of the size along the tile, that size, and the tile's.
+        self.tile_index, size, extent = (
+            ("m", problem.m, tiles.MWG) if name == "a" else ("n", problem.n, tiles.NWG)
         )
+        # Where the matrix may end: only with a slab, between two vectors, or within a vector.
         self.edges: Literal["none", "vectors", "elements"] = "elements"
         if problem.k > 0 and size % extent == 0 and problem.k % tiles.KWG == 0:
             self.edges = "none"
         elif (size if self.along_tile else problem.k) % copy.width == 0:
             self.edges = "vectors"
         self.upper = name.upper()  # the operand's name in macros
-        self.vector = self.element.vector(copy.width)  # C type of what is read at once
+        self.vector = self.element.vector(copy.width)  # C type of the elements read at once
         self.vectors = copy.unit_vectors * copy.other_rows  # of one work-item
-        self.bytes = copy.width * self.element.stored_bytes  # of a vector
-        self.local_elements = times(tiles.STAGES, "KWG", f"{self.upper}_PITCH")
         # Elements from one tile position to the next, and from one depth to the next.
         row = "1" if self.layout.order == "column" else f"{name}_row_stride"
         column = "1" if self.layout.order == "row" else f"{name}_column_stride"
         self._across, self._along = (row, column) if name == "a" else (column, row)
         self.advance = times("KWG", self._along)  # from a slab to the next
-        # Where a work-item's first vector lies in the slab: along the unit-stride index and the
-        # other one; and in the matrix, for the slab at `first_depth`.
-        self.first_unit = times(modulo("item", copy.unit_items), copy.width)
-        self.first_other = divided("item", copy.unit_items)
-        along, depth = self._by_index(f"{name}_unit", f"{name}_other")
-        entry = f"{name}_tile + {along}", plus(self.first_depth, depth)
-        self.start = f"{name} + {self.upper}_AT({', '.join(entry if name == 'a' else entry[::-1])})"
-        # How far vector i lies from that one, along both; where it lies, and under which names.
+        # The distance of vector i from the first vector along both indices, and the variables for
+        # its position in the slab.
         self.i = "i" if self.vectors > 1 else "0"
         in_row = modulo(self.i, copy.unit_vectors) if copy.other_rows > 1 else self.i
         row_of_i = divided(self.i, copy.unit_vectors) if copy.other_rows > 1 else "0"
         unit = times(in_row, copy.unit_items * copy.width)
         other = times(row_of_i, copy.other_items)
-        self.unit_of_i = plus(unit, f"{name}_unit")
-        self.other_of_i = plus(other, f"{name}_other")
-        self._unit = "unit" if unit != "0" else f"{name}_unit"
-        self._other = "other" if other != "0" else f"{name}_other"
-        named = (self._unit, self.unit_of_i), (self._other, self.other_of_i)
-        self.indices = [(given, value) for given, value in named if given != value]
-        along, depth = self._by_index(unit, other)
+        self.unit = "unit" if unit != "0" else f"{name}_unit"
+        self.other = "other" if other != "0" else f"{name}_other"
+        values = {self.unit: plus(unit, f"{name}_unit"), self.other: plus(other, f"{name}_other")}
+        self.indices = [(index, value) for index, value in values.items() if index != value]
+        along, depth = self.by_index(unit, other)
         self._distance = plus(times(along, self._across), times(depth, self._along))
-        # Condition under which the whole slab belongs to the matrix.
-        self.is_whole = f"{name}_tile + {tile} <= {self.tile_index} && depth + KWG <= k"
-        # What the function that reads vectors is told: where they are, and where the matrix ends.
+        # Parameters of the function that reads vectors: their position, and the matrix's ends.
         strides = (self._across, self._along)
         where = [("long", one) for one in strides if one != "1" and one in self._distance]
         if self.edges != "none" or tiles.ASYNC:
             where += [("int", f"{name}_unit"), ("int", f"{name}_other")]
         ends = [("extent", one) for one in (f"{name}_tile", self.tile_index, "depth", "k")]
-        told = [where, ends if self.edges != "none" else []]
-        lines = [", ".join(f"const {kind} {given}" for kind, given in line) for line in told]
+        groups = [where, ends if self.edges != "none" else []]
+        lines = [", ".join(f"const {kind} {one}" for kind, one in group) for group in groups]
         self.parameters = ",\n".join(["", *filter(None, lines)])
-        self.arguments = "".join(f", {given}" for line in told for _, given in line)
+        self.arguments = "".join(f", {one}" for group in groups for _, one in group)
 
     def in_stage(self, stage: str) -> str:
-        """Where the slab of a stage starts in local memory; of the first if `stage` is empty."""
+        """Where the slab of a stage starts in local memory; that of stage 0 if `stage` is empty."""
         return plus(f"{self.name}_local", times(stage or 0, f"(KWG * {self.upper}_PITCH)"))
 
-    def _by_index(self, unit: str, other: str) -> tuple[str, str]:
-        """What belongs to the tile and to the depth."""
+    def by_index(self, unit: str, other: str) -> tuple[str, str]:
+        """The same two values in another order: along the tile, along k."""
         return (unit, other) if self.along_tile else (other, unit)
 
     def local_index(self, lane: int = 0) -> str:
         """The index of element `lane` of vector i in local memory, within its stage."""
-        position, depth = self._by_index(plus(self._unit, lane), self._other)
+        position, depth = self.by_index(plus(self.unit, lane), self.other)
         return f"{self.upper}_INDEX({depth}, {position})"
 
     def pointer(self, lane: int = 0) -> str:
-        """Where element `lane` of vector i lies."""
+        """Where element `lane` of vector i lies in global memory."""
         return plus(f"{self.name}_from", self._distance, lane)
 
-    def lane(self, index: int) -> str:
-        """Selector of an element of what was read at once."""
-        return self.element.lane(index, self.copy.width)
-
     def read(self, lane: int = 0, width: int = 0) -> str:
-        """Expression for a whole vector, or for `width` of its elements from `lane` on."""
+        """Expression for vector i, or for `width` of its elements starting at `lane`."""
         width = width or self.copy.width
         signs = self.element.conjugation(width) if self.layout.conjugate else ""
         return self.element.load(self.pointer(lane), width) + signs
 
     def is_inside(self, lane: int) -> str:
         """Condition under which an element of vector i belongs to the matrix."""
-        tile, depth = self._by_index(plus(self._unit, lane), self._other)
+        tile, depth = self.by_index(plus(self.unit, lane), self.other)
         return f"({self.name}_tile + {tile} < {self.tile_index} && depth + {depth} < k)"
-
-    def bytes_inside(self) -> str:
-        """Bytes of vector i, from its start on, that belong to the matrix."""
-        if self.edges == "none":
-            return str(self.bytes)
-        if self.edges == "vectors":
-            return f"({self.is_inside(0)} ? {self.bytes} : 0)"
-        position = f"{self.tile_index} - {self.name}_tile - {self._unit}"
-        count = f"clamp({position}, (extent)0, (extent){self.copy.width})"
-        return f"(depth + {self._other} < k ? (int){count} * {self.element.stored_bytes} : 0)"
 
 
 def part_width(fragment: int, width: int, sharers: int) -> int | None:
-    """Elements read at once where `sharers` work-items load a fragment, if they divide it."""
+    """Elements read at once where `sharers` work-items load a fragment; None if not divisible."""
     part, tail = divmod(fragment, sharers)
     if tail or (part % width and width % part):
         return None
@@ -203,11 +167,11 @@ def part_width(fragment: int, width: int, sharers: int) -> int | None:
 
 
 def part_start(lane: str, fragment: int, width: int, sharers: int, step: str) -> str:
-    """Expression for how far from a fragment's first element the part of `lane` begins."""
+    """Expression for the distance from a fragment's first element to the part of `lane`."""
     part = fragment // sharers
     if part >= width:
         return times(lane, part // width, step)
-    lanes = width // part  # that load a vector together
+    lanes = width // part  # lanes that load a vector together
     if lanes == sharers:
         return times(lane, part)
     return plus(times(divided(lane, lanes), step), times(modulo(lane, lanes), part))
@@ -224,21 +188,21 @@ class FragmentReader:
         name, tiles = self.name, self.tiles
         self.upper = name.upper()  # the operand's name in macros
         self.pitch = f"{self.upper}_PITCH"  # elements from a depth to the next in local memory
-        # Whether it is read from a slab in local memory, or through the caches; the elements of a
-        # fragment, by the name that the kernel has for them, and how many are read at once; where
-        # it begins in a row of the tile, elements from a vector to the next, where vector i lies.
+        # Whether it is read from a slab in local memory rather than through the caches; the macro
+        # for its length; elements read at once; where it starts in a row of the tile; elements from
+        # one vector to the next; the position of vector i.
         staged, self.length, self.width, self.first, self.step, position = (
             (tiles.SA, "MWI", tiles.VWM, "FIRST_ROW", "ROW_STEP", "ROW(i)")
             if name == "a"
             else (tiles.SB, "NWI", tiles.VWN, "FIRST_COLUMN", "COLUMN_STEP", "COLUMN(i)")
         )
         self.staged = bool(staged)
-        # To the slab in local memory.
-        self._pointer = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
-        # Of work-items that share a fragment: what of it each loads, what `first` is computed
-        # from, and the work-item of the sub-group that loads element i. Empty where none share.
+        # Pointer to the slab in local memory.
+        self.slab = f"{name}_slab" if tiles.STAGES > 1 else f"{name}_local"
+        # Where work-items share a fragment: the elements that each loads, the value of `first`, and
+        # the work-item of the sub-group that loads element i. Otherwise each loads all elements.
         self.part, self.start, self.source = self.length, "", ""
-        self._position = position
+        self.position = position
         if tiles.SHUFFLE:
             self.part = f"{self.upper}_PART"
             fragment, sharers, lane, self.source = (
@@ -249,71 +213,10 @@ class FragmentReader:
             own = part_start(lane, fragment, self.width, sharers, self.step)
             self.start = f"{self.first} + {own}"
             self.first = f"{name}_part_start"
-            self._position = f"{self.first} + i * {self.step}"
+            self.position = f"{self.first} + i * {self.step}"
             at_once = part_width(fragment, self.width, sharers)
             assert at_once is not None  # by a constraint
             self.width = at_once
-
-    def vector_at(self, row: str) -> str:
-        """Where vector i of a row of the slab lies in local memory."""
-        return f"{self._pointer} + {self.upper}_INDEX({row}, {self.first} + i * {self.step})"
-
-    def row_at(self, row: str | int) -> str:
-        """Where the part begins in a row of the slab in local memory."""
-        return plus(self._pointer, self.first, times(row, self.pitch))
-
-    def entry(self, depth: str) -> tuple[str, str]:
-        """Row and column in the matrix of vector i at a depth of the slab."""
-        at = f"{self.name}_tile + {self._position}", f"depth + {depth}"
-        return at if self.name == "a" else at[::-1]
-
-
-@dataclass
-class _TileLanes:
-    """Where the neighbours of a run of work-items lie in the tile, in C."""
-
-    tiles: XgemmConfig
-    item: str  # the work-item's number among those of the tile
-
-    def __post_init__(self) -> None:
-        lanes_m, lanes_n = self.tiles.LANES_M, self.tiles.LANES_N
-        self.run = lanes_m * lanes_n  # work-items of a run
-        runs_m = self.tiles.MDIMC // lanes_m
-        # The work-item's number along the rows and the columns of its run; and of the tile.
-        self.lane_m = modulo(self.item, lanes_m)
-        self.lane_n = divided(modulo(self.item, self.run), lanes_m)
-        run_of_row = modulo(divided(self.item, self.run), runs_m)
-        self.item_m = plus(times(run_of_row, lanes_m), self.lane_m)
-        self.item_n = plus(times(divided(self.item, self.run * runs_m), lanes_n), self.lane_n)
-
-
-@dataclass
-class _TileResults:
-    """What a work-item stores, in C."""
-
-    parts: GemmParts
-    tiles: XgemmConfig
-
-    def __post_init__(self) -> None:
-        problem = self.parts.problem
-        self.width = self._at_once(problem.out)  # results that are stored at once
-        # Whether as many elements of C are loaded at once.
-        self.c_whole = self.width > 1 and problem.c is not None and self._at_once(problem.c) > 1
-
-    def _at_once(self, layout: MatrixLayout) -> int:
-        whole = layout.order == "row" and layout.alignment >= self.tiles.VWN
-        return self.tiles.VWN if whole else 1
-
-    def of_vector(self, lane: int) -> str:
-        """The result at `lane` of vector j."""
-        addend = f"addends{self.parts.wide.lane(lane, self.width)}" if self.c_whole else ""
-        return self.one(plus("j * VWN", lane), plus("column", lane), addend)
-
-    def one(self, j: str, column: str, addend: str = "") -> str:
-        """The result in column j of the work-item's tile, at `column` of the matrix."""
-        addend = addend or self.parts.wide.entry("c", f"C_AT(row, {column})")
-        bias = f"biases[{j}]" if self.parts.problem.bias == "column" else "biases[i]"
-        return self.parts.result_of(f"accumulators[i][{j}]", addend, bias)
 
 
 def generate_xgemm(
@@ -323,16 +226,16 @@ def generate_xgemm(
     tiles, read = config.tiles, problem
     if isinstance(config, XgemmConfig):
         problem = with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
-        # The sizes that operands have after packing.
+        # The sizes of operands after packing.
         m, n = padded(problem.m, tiles.MWG), padded(problem.n, tiles.NWG)
         read = replace(problem, m=m, n=n, k=padded(problem.k, tiles.KWG))
-    parts = GemmParts(problem, config, traits)
-    first_depth = "first_depth" if tiles.FILL else "0"
+    kernel = GemmKernel(problem, config, traits)
     slabs = [
-        SlabReader(name, read, parts.element, tiles, config.RUN_K, first_depth)
+        SlabReader(name, read, kernel.element, tiles, config.RUN_K)
         for name, staged in zip(OPERANDS, (tiles.SA, tiles.SB), strict=True)
         if staged
     ]
+    width, c_in_vectors = kernel.results_at_once(tiles.VWN)
     tile_item = "tile_item" if tiles.SLICES > 1 else "item"
     capped = tiles.REGISTERS and traits.vendor == "nvidia"
     split_k = StreamK(
@@ -344,7 +247,7 @@ def generate_xgemm(
         sum="accumulators[i][j]",
         sliced=tiles.SLICES > 1,
     )
-    source = parts.source(
+    source = kernel.source(
         "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct",
         "tiled/xgemm.cl.mako",
         tiles.work_items,
@@ -355,10 +258,10 @@ def generate_xgemm(
         tile_item=tile_item,
         slab_row=lambda row: f"slice_row + {row}" if tiles.SLICES > 1 else row,
         slice_depth="SLICE_DEPTH" if tiles.SLICES > 1 else "KWG",
-        first_depth=first_depth,
+        first_depth="first_depth" if tiles.FILL else "0",
         last_depth="last_depth" if tiles.FILL else "k",
-        lanes=_TileLanes(tiles, tile_item),
-        results=_TileResults(parts, tiles),
+        width=width,
+        c_in_vectors=c_in_vectors,
         row_of_i="ROW(i / VWM) + i % VWM" if tiles.VWM > 1 else "ROW(i)",
         column_of_j="COLUMN(j / VWN) + j % VWN" if tiles.VWN > 1 else "COLUMN(j)",
         attributes=_attributes(tiles, traits),
@@ -369,12 +272,13 @@ def generate_xgemm(
 
 
 def _attributes(tiles: XgemmConfig, traits: DeviceTraits) -> str:
-    stated = [f"reqd_work_group_size({tiles.work_items}, 1, 1)"]
+    """The attributes of the kernel: sizes of its groups, and a cap of registers."""
+    attributes = [f"reqd_work_group_size({tiles.work_items}, 1, 1)"]
     if tiles.REGISTERS and traits.vendor == "nvidia":
-        # The size becomes PTX's .reqntid, beside which ptxas ignores the cap that is an option.
-        stated = []
+        # The size would become PTX's .reqntid, and ptxas then ignores the option with the cap.
+        attributes = []
     elif tiles.REGISTERS:
-        stated.append(f"amdgpu_num_vgpr({tiles.REGISTERS})")
+        attributes.append(f"amdgpu_num_vgpr({tiles.REGISTERS})")
     if tiles.SHUFFLE and traits.shuffle != SHFL:
-        stated.append(f"intel_reqd_sub_group_size({tiles.LANES_M * tiles.LANES_N})")
-    return " ".join(f"__attribute__(({one}))" for one in stated)
+        attributes.append(f"intel_reqd_sub_group_size({tiles.LANES_M * tiles.LANES_N})")
+    return " ".join(f"__attribute__(({one}))" for one in attributes)

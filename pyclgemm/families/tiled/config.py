@@ -1,7 +1,7 @@
-"""The configurations of the tiled kernels, by CLBlast's parameter names.
+"""The configurations of the tiled kernels, with CLBlast's parameter names.
 
-Names that CLBlast has mean here what they mean there (C. Nugteren, "CLBlast: A Tuned OpenCL BLAS
-Library", IWOCL 2018, section 4). ``STAGES`` and ``GROUP_M`` are Triton's.
+CLBlast's names have the same meaning as there (C. Nugteren, "CLBlast: A Tuned OpenCL BLAS Library",
+IWOCL 2018, section 4). ``STAGES`` and ``GROUP_M`` are Triton's names.
 """
 
 from __future__ import annotations
@@ -25,66 +25,66 @@ class XgemmConfig(Config):
     MDIMC, NDIMC : int
         Work-items of a group along rows and columns of the tile.
     MDIMA, NDIMB : int
-        Work-items along m while a slab of A is copied, and along n for B.
+        Work-items along m that copy a slab of A, and along n that copy a slab of B.
     KWI : int
         Unrolling of the loop over a slab.
     VWM, VWN : int
         Vector width, in elements, along m (A) and along n (B, C).
     SA, SB : int
-        1 stages that operand in local memory, 0 reads it through the caches.
+        1 stages the operand in local memory, 0 reads it through the caches.
     STRM, STRN : int
         1 interleaves the vectors of the work-items along that dimension, 0 gives each
         work-item contiguous elements.
     PADA, PADB : int
         Elements added to a row of the staged slab, against local-memory bank conflicts.
     STAGES : int
-        Slabs of each operand in local memory. 2 fetches the next slab, through registers,
-        while one is used; with `ASYNC`, that many less one are on their way.
+        Slabs of each operand in local memory. 2 fetches the next slab through registers
+        while one is multiplied; with `ASYNC` all slabs but one are being copied.
     ASYNC : int
         1 copies slabs past the registers by NVIDIA's ``cp.async`` (PTX ISA, "Data Movement
         and Conversion Instructions"; compute capability 8.0 and above).
     LANES_M, LANES_N : int
-        Work-items along m and along n within a run of consecutive ones; a sub-group that is
-        nearly square reads less local memory. `MDIMC`, or 0, and 1 mean none.
+        Work-items along m and along n in a run of consecutive work-items; a nearly square
+        sub-group reads less local memory. `MDIMC` (or 0) and 1 leave the work-items in rows.
     GROUP_M : int
-        Tile rows that are walked together, column by column, so that groups which run
-        at the same time share operands in the L2 cache.
+        Tile rows that are processed together, column by column, so that work-groups that
+        run at the same time share operands in the L2 cache.
     FILL : int
-        0 gives every tile a work-group. Otherwise `FILL` work-groups per compute unit
+        0 assigns a work-group to each tile. Otherwise `FILL` work-groups per compute unit
         divide the slabs of all tiles evenly, and a tile's partial sums are added up in the
-        same launch: split-K where tiles are few, Stream-K where they are many (M. Osama
-        et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
-        Multiplication on the GPU", PPoPP 2023).
+        same launch: split-K for few tiles, Stream-K for many (M. Osama et al., "Stream-K:
+        Work-Centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
+        GPU", PPoPP 2023).
     SWIZZLE : int
-        The number of a vector in a staged row is xored with the depth modulo `SWIZZLE`:
-        another way round bank conflicts than padding; 1 leaves them.
+        The number of a vector in a staged row is xored with the depth modulo `SWIZZLE`,
+        which avoids bank conflicts without padding; 1 means no swizzle.
     FRAGMENTS : int
         2 loads a work-item's fragments of the next row of a slab from local memory while it
-        multiplies one, across the end of a slab too.
+        multiplies one row, also across the end of a slab.
     SLICES : int
-        Slices of the work-items; each computes the whole tile from its own rows of every
-        slab, and their sums are added in local memory. More work-items per tile, where
+        Slices of the work-items. Each computes the whole tile from its own rows of every
+        slab, and their sums are added in local memory: more work-items for each tile where
         tiles are few.
     REGISTERS : int
         Most registers of a work-item; 0 leaves them to the compiler. On NVIDIA's devices
-        (``-cl-nv-maxrregcount``) the kernel then states no work-group size, for `ptxas`
-        follows only one of the two; on AMD's vector registers are capped, each kind where
-        there are two (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
+        (``-cl-nv-maxrregcount``) the kernel then declares no work-group size, as `ptxas`
+        obeys only one of the two. On AMD's devices it limits the vector registers of each
+        kind (``amdgpu_num_vgpr``; Clang, "Attributes in Clang").
     SHUFFLE : int
-        1 lets the work-items of a sub-group, `LANES_M` * `LANES_N` of them, load their
-        fragments of a row together: each loads a part, which others take from its registers
-        by shuffles. A sub-group then reads every element once (CLBlast shares A so in its
-        Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
+        1 lets the `LANES_M` * `LANES_N` work-items of a sub-group load their fragments of a
+        row together: each loads a part, which the others take from its registers by
+        shuffles. A sub-group then reads every element once (CLBlast shares A in this way in
+        its Xgemm with ``GEMMK=1`` and ``SUBGROUP_SHUFFLING``, src/kernels/level3).
     SERPENTINE : int
-        1 multiplies every second row of a work-item's tile backwards, so that a multiply-add
-        shares a factor with the one before it: NVIDIA's units keep operands for the next
-        instruction, and have two banks of registers (Z. Jia et al., "Dissecting the NVIDIA
-        Volta GPU Architecture via Microbenchmarking", 2018).
+        1 multiplies every second row of a work-item's tile backwards, so that consecutive
+        multiply-adds share a factor: NVIDIA's units keep operands for the next instruction,
+        and have two banks of registers (Z. Jia et al., "Dissecting the NVIDIA Volta GPU
+        Architecture via Microbenchmarking", 2018).
     PADLD : int
-        Elements added to the leading dimension of an operand as it is packed, so that rows that
-        would be a power of two apart do not share the same sets of a cache (M. Lam, E. Rothberg and
+        Elements added to the leading dimension of an operand when it is packed, so that rows
+        do not lie a power of two apart, in the same sets of a cache (M. Lam, E. Rothberg and
         M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
-        1991). An operand that is read where it lies, or was packed ahead, keeps its own.
+        1991). Operands that are read in place or were packed ahead keep their own.
     """
 
     MWG: Annotated[int, up_to(1024)]
@@ -118,7 +118,7 @@ class XgemmConfig(Config):
     SERPENTINE: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "indirect"
-    RUN_K: ClassVar[int] = 1  # that of `XgemmDirectConfig`, for operands that lie along the tile
+    RUN_K: ClassVar[int] = 1  # a parameter of `XgemmDirectConfig`
 
     def __post_init__(self) -> None:
         if self.LANES_M == 0:
@@ -126,7 +126,7 @@ class XgemmConfig(Config):
 
     @property
     def tiles(self) -> XgemmConfig:
-        """The tiling, in the names that both GPU families share: this very configuration."""
+        """The tiling under the names that both families share: this configuration itself."""
         return self
 
     @property
@@ -145,7 +145,7 @@ class XgemmConfig(Config):
         return self.NWG // self.NDIMC
 
     def local_elements(self) -> int:
-        """Elements of local memory that a work-group holds."""
+        """Elements of local memory of a work-group."""
         staged_a = self.SA * (self.MWG + self.PADA)
         staged_b = self.SB * (self.NWG + self.PADB)
         slices = self.MWG * self.NWG if self.SLICES > 1 else 0
@@ -154,23 +154,23 @@ class XgemmConfig(Config):
 
 @dataclass(frozen=True)
 class XgemmDirectConfig(Config):
-    """The direct path: operands read where they lie, in any layout, with bounds checks.
+    """The direct path: operands of any layout, read in place with bounds checks.
 
-    Other parameters are as those of `XgemmConfig` with such names.
+    The other parameters are those of `XgemmConfig`, some with a D at the end.
 
     Attributes
     ----------
     WGD, NWGD, KWGD : int
         Tile of a work-group: rows, columns, and the slab of k that is staged at a time. 0 stands
-        for `WGD`: CLBlast's tiles are square, and their slabs as deep.
+        for `WGD`: CLBlast's tiles are square, and their slabs have the same depth.
     MDIMAD, NDIMBD : int
-        Work-items along the unit-stride index while a slab of A, or of B, is copied
-        whose unit-stride index is m, or n. Along k it follows from the slab's depth.
+        Work-items along m that copy a slab of A whose unit-stride index is m, and along n for
+        B and n. Where it is k, their number follows from the slab's depth.
     RUN_K : int
         Elements that neighbouring work-items read side by side where k is the unit-stride
-        index, if the slab divides so. Long runs use whole cache lines, short ones leave
-        work-items side by side in other rows, which have fewer bank conflicts as they
-        write the slab k-major.
+        index, if the slab can be divided so. Long runs use whole cache lines. Short runs put
+        neighbouring work-items into different rows, which causes fewer bank conflicts when
+        they write the slab k-major.
     """
 
     WGD: Annotated[int, up_to(1024)]
@@ -209,7 +209,7 @@ class XgemmDirectConfig(Config):
 
     @property
     def tiles(self) -> XgemmConfig:
-        """The tiling, in the names that both GPU families share."""
+        """The tiling under the names that both families share."""
         return _direct_tiles(self)
 
 
@@ -225,7 +225,7 @@ INDIRECT_ONLY = ("SA", "SB", "STRM", "STRN", "PADLD")
 
 @lru_cache(maxsize=64)
 def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
-    """Its tiling; a dozen constraints ask for it in turn."""
+    """The tiling of a configuration; a dozen constraints use it."""
     names = (field.name for field in fields(XgemmConfig) if field.name not in INDIRECT_ONLY)
     values = {name: getattr(config, DIRECT_NAMES.get(name, name)) for name in names}
     return XgemmConfig(**values | {"NWG": config.NWGD or config.WGD})

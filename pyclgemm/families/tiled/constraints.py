@@ -1,4 +1,4 @@
-"""What makes a configuration of the tiled kernels valid."""
+"""The constraints on configurations of the tiled kernels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...problem.precision import is_complex
 from .codegen import part_width, slab_copy
 from .config import XgemmConfig
 
-#: The steps in which a warp takes registers (see `ALL_REGISTERS`).
+#: Registers of a work-item are allocated in multiples of this (see `ALL_REGISTERS`).
 _NVIDIA_STEP = 8
 
-#: Caps that no compiler raises or ignores: ptxas takes 24 where it is given less.
+#: Caps that every compiler obeys: ptxas raises lower ones to 24.
 _REGISTER_CAPS = range(24, 256)
 
-#: Sums, multiply-adds in a row, and copied elements of a work-item: no registers hold as many, and
-#: compilers take seconds and more over the code.
+#: Most sums, unrolled multiply-adds and copied elements of a work-item. More would not fit the
+#: registers, and compilers would take seconds or longer.
 _MOST_SUMS = 256
 _MOST_UNROLLED = 2**13
 _MOST_COPIED = 2**11
@@ -39,7 +39,7 @@ def _copies_by_async(config: XgemmConfig, dtype: str) -> bool:
 
 
 def _divides(config: XgemmConfig, extent: int, width: int, along_tile: int) -> bool:
-    """Whether the work-items can copy a slab, `along_tile` of them side by side."""
+    """Whether the work-items can copy a slab with `along_tile` of them side by side."""
     items = config.work_items
     return items % along_tile == 0 and bool(slab_copy(extent, config.KWG, items, width, along_tile))
 
@@ -50,7 +50,7 @@ def _divides_along_k(config: XgemmConfig) -> bool:
 
 
 def _shares_fragments(config: XgemmConfig) -> bool:
-    """Whether two work-items or more can share each fragment."""
+    """Whether at least two work-items can share each fragment."""
     return (
         min(config.LANES_M, config.LANES_N) > 1
         and part_width(config.MWI, config.VWM, config.LANES_N) is not None
@@ -75,7 +75,7 @@ _PACKED_PADDING = common.Constraint(
     "PADLD {c.PADLD} with vectors of {c.VWM} and {c.VWN}",
 )
 
-# Conditions on the tiling that both families share, in the order in which broken ones are reported.
+# Constraints on the tiling of both families, in the order in which violations are reported.
 _CONSTRAINTS = (
     common.at_most("the sums of a work-item", _MOST_SUMS, lambda c: c.MWI * c.NWI),
     common.at_most(
@@ -130,7 +130,7 @@ _CONSTRAINTS = (
         "REGISTERS is {c.REGISTERS}",
     ),
     common.Constraint(
-        # With a stated size the compiler would see to it.
+        # With a declared work-group size the compiler would ensure this.
         "a work-group of capped registers must fit NVIDIA's register file",
         lambda c, dtype, traits: (
             traits.vendor != "nvidia" or _capped_registers(c) <= common.ALL_REGISTERS
@@ -190,8 +190,8 @@ _CONSTRAINTS = (
         on_device=True,
     ),
     common.Constraint(
-        "fragments must divide among the two work-items or more that share each, into whole "
-        "vectors or equal shares of one",
+        "fragments must divide among the work-items that share each (at least two), into whole "
+        "vectors or equal parts of one",
         lambda c, dtype, traits: not c.SHUFFLE or _shares_fragments(c),
         "{c.MWI} rows in vectors of {c.VWM} among {c.LANES_N}, {c.NWI} columns in vectors "
         "of {c.VWN} among {c.LANES_M}",
@@ -202,8 +202,8 @@ _CONSTRAINTS = (
         "STAGES is {c.STAGES}, SA is {c.SA}, SB is {c.SB}",
     ),
     common.Constraint(
-        # A CPU runs these only where a caller asks for them.
-        "the runtime must compile the family rightly; pocl 5.0 does not compile this one so",
+        # A CPU runs these only on request.
+        "the runtime must compile the family correctly; pocl 5.0 miscompiles it",
         lambda c, dtype, traits: not traits.is_pocl_5_0,
         "the device's runtime is {traits.platform} {traits.driver}",
         on_device=True,
@@ -212,5 +212,5 @@ _CONSTRAINTS = (
     common.within_local_memory("the staged slabs", lambda c, dtype, traits: local_bytes(c, dtype)),
 )
 
-INDIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _ALONG_K)
-DIRECT_CONSTRAINTS = tuple(one for one in _CONSTRAINTS if one is not _PACKED_PADDING)
+INDIRECT_CONSTRAINTS = tuple(rule for rule in _CONSTRAINTS if rule is not _ALONG_K)
+DIRECT_CONSTRAINTS = tuple(rule for rule in _CONSTRAINTS if rule is not _PACKED_PADDING)

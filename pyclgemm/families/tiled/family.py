@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import PackedForm, pack_operands, padded, with_packed
+from ...codegen.pack import PackedForm, padded, with_packed
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -17,43 +17,36 @@ from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from .. import family
 from ..cost import SUB_GROUP, Costs, Work, tile_rounds
-from .codegen import (
-    SlabCopy,
-    generate_xgemm,
-    is_along_tile,
-    slab_copy,
-    slab_copy_of,
-)
+from .codegen import SlabCopy, generate_xgemm, is_along_tile, slab_copy, slab_copy_of
 from .config import DIRECT_NAMES, INDIRECT_ONLY, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
 
 Tiled = TypeVar("Tiled", XgemmConfig, XgemmDirectConfig)
 
-#: Coordinates that are no parameters; all others are parameters of the same name.
+#: Coordinates of the tuner that are not parameters; the others are parameters of the same name.
 _DERIVED = (
     "ITEM_M", "ITEM_N", "COPY_A", "COPY_B", "PAD_A", "PAD_B", "LANES", "STAGED", "STRIDED",
 )  # fmt: skip
 
-#: Rows and columns of a work-group's tile that the tuner tries at most.
+#: Most rows and columns of a work-group's tile that the tuner tries.
 _LARGEST_TILE = 256
 
-
-#: Registers of a work-item beside its sums and fragments: addresses, counters, what is copied.
+#: Registers of a work-item besides its sums and fragments: for addresses, counters and copies.
 _OTHER_REGISTERS = 40
 #: Work-items that a compute unit multiplies for at a time.
 _LANES = 128
 
 
 class _TiledFamily(family.Family[Tiled]):
-    """What both families share: the tiling, its launches, traffic and coordinates."""
+    """Tiling, launches, traffic and coordinates of both families."""
 
     source = staticmethod(generate_xgemm)
     advice = family.TILE_ADVICE
-    packs: ClassVar[bool] = False  # whether operands of any layout are brought to one first
+    packs: ClassVar[bool] = False  # whether operands are first packed into one layout
 
-    # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load,
-    # stages and copies past the registers where the device has them. The last two are for results
-    # whose rows are not aligned: neighbours store neighbouring elements.
+    # Tiles of 16 x 32 to 128 x 128, each by whole tiles and by Stream-K; vectors as wide as a load;
+    # stages and copies past the registers where the device supports them. The last two points are
+    # for results with unaligned rows: neighbouring work-items store neighbouring elements.
     points = tuple(
         {"PAD_A": 1, "PAD_B": 1, "ASYNC": 1, "GROUP_M": 4, "FILL": fill, **point}
         for point in family.point_table(
@@ -116,7 +109,7 @@ class _TiledFamily(family.Family[Tiled]):
             )
             loads += issue
             cache += moved
-            # A turn of local memory serves one word of each bank, 128 bytes.
+            # One access of local memory serves a word of each bank, 128 bytes.
             turned += costs.local_byte * 128 * extent * tiles.KWG / SUB_GROUP * conflicts
         local, _ = _local_reads(tiles, staged, family.lockstep(traits))
         joined = costs.local_byte * 2 * tiles.MWG * tiles.NWG * staged * (tiles.SLICES - 1)
@@ -144,22 +137,22 @@ class _TiledFamily(family.Family[Tiled]):
         )
 
     def load_bytes(self, problem: GemmProblem, config: Tiled, run: family.Run) -> dict[str, int]:
-        """Copies of slabs and reads of fragments; vectors from global memory where none is."""
+        """Copies of slabs and reads of fragments; fragments from global memory without slabs."""
         tiles, stored = config.tiles, stored_bytes(problem.dtype)
         read = self._as_read(problem)
-        found: dict[str, int] = {}
+        loads: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             loaded = width
             if staged:
                 loaded = slab_copy_of(name, read.operand(name), tiles, config.RUN_K).width
-                found[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
-            found[f"{name.upper()} from global memory"] = loaded * stored
-        return found
+                loads[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
+            loads[f"{name.upper()} from global memory"] = loaded * stored
+        return loads
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
-        """The tile of a work-item and the shape of the group; who copies what is derived."""
+        """The tile of a work-item and the shape of the group; the copies are derived from them."""
         size = stored_bytes(dtype)
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
         copies = traits.has_async_copy and is_staged_as_stored(dtype)
@@ -172,8 +165,8 @@ class _TiledFamily(family.Family[Tiled]):
         }  # fmt: skip
         is_direct = self.config_class is XgemmDirectConfig
         if not is_direct and traits.vendor != "nvidia":
-            # On NVIDIA's the caches are no substitute for local memory, and contiguous rows of a
-            # work-item are read as badly as they look; elsewhere either may win.
+            # On NVIDIA's devices caches do not replace local memory, and contiguous rows of a
+            # work-item are read badly. On other devices either may be faster.
             axes |= {"STAGED": (0, 1), "STRIDED": (0, 1)}
         axes |= {
             "STAGES": (1, 2, 3, 4) if copies else (1, 2), "ASYNC": (0, 1) if copies else (0,),
@@ -182,7 +175,7 @@ class _TiledFamily(family.Family[Tiled]):
         }  # fmt: skip
         if is_direct:
             axes |= {"RUN_K": (8, 16, 32)}
-        # Clang makes the same of both SERPENTINE for AMD.
+        # For AMD, Clang generates the same code for both values of SERPENTINE.
         serpentine = (0, 1) if traits.vendor == "nvidia" else (0,)
         return axes | {
             "SWIZZLE": (1, 2, 4, 8), "FRAGMENTS": (1, 2), "SLICES": (1, 2, 4, 8),
@@ -200,8 +193,8 @@ class _TiledFamily(family.Family[Tiled]):
         copy_b = _copying(nwg, kwg, items, vwn, point["COPY_B"])
         if copy_a is None or copy_b is None:
             return None
-        # 32 lanes as a rectangle, LANES x 32 / LANES; 0 leaves them in a row along m. All along n
-        # (1) they store single elements side by side, where rows of the result are not aligned.
+        # 32 lanes form a rectangle of LANES x 32 / LANES; 0 leaves them in a row along m. With 1
+        # they store neighbouring elements of a row, for results with unaligned rows.
         lanes_m = point["LANES"] or mdimc
         lanes_n = 32 // point["LANES"] if point["LANES"] else 1
         staged, strided = point.get("STAGED", 1), point.get("STRIDED", 1)
@@ -214,7 +207,7 @@ class _TiledFamily(family.Family[Tiled]):
         }  # fmt: skip
 
     def coordinates(self, config: Tiled) -> dict[str, int]:
-        """The tile of a work-item, and the ranks of its copies among those possible."""
+        """The tile of a work-item, and the ranks of its copies among the possible ones."""
         tiles = config.tiles
         copy_a = _copiers(tiles.MWG, tiles.KWG, tiles.work_items, tiles.VWM)
         copy_b = _copiers(tiles.NWG, tiles.KWG, tiles.work_items, tiles.VWN)
@@ -257,14 +250,13 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
             for name, tile in zip(OPERANDS, (config.MWG, config.NWG), strict=True)
             if self.packing_cause(name, problem, config)
         }
-        packed = pack_operands(product, forms, traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, forms)
 
     def _as_read(self, problem: GemmProblem) -> GemmProblem:
         return with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
-        """Why the kernel, which checks no bounds, cannot read an operand; empty if it can."""
+        """Why the kernel, which checks no bounds, cannot read an operand in place; or empty."""
         layout, extent, depth = problem.operand(name), problem.positions(name), problem.k
         wanted, index, tile, tile_name, width = {
             "a": ("column", "m", config.MWG, "MWG", config.VWM),
@@ -281,10 +273,10 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
                 f"its {layout.order}s are multiples of {layout.alignment} elements apart; "
                 f"vectors of {width} are read"
             )
-        if problem.packed and name == "b":  # a matrix that is padded counts with its padding
+        if problem.packed and name == "b":  # the padding of a padded matrix counts
             extent, depth = problem.packed.width, problem.packed.depth_block
         fits = extent % tile == 0 and depth % config.KWG == 0
-        # The kernel reads one slab before it looks at k, and finds the matrices of a batch by a
+        # The kernel reads one slab before it tests k, and locates the matrices of a batch by a
         # stride.
         if fits and problem.k > 0 and not (layout.scattered or layout.conjugate):
             return ""
@@ -292,7 +284,7 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
 
 
 class DirectFamily(_TiledFamily[XgemmDirectConfig]):
-    """The direct path: operands read where they lie, in any layout, with bounds checks."""
+    """The direct path: operands of any layout, read in place with bounds checks."""
 
     config_class = XgemmDirectConfig
     constraints = DIRECT_CONSTRAINTS
@@ -300,27 +292,26 @@ class DirectFamily(_TiledFamily[XgemmDirectConfig]):
     def schedule(
         self, product: Product, config: XgemmDirectConfig, traits: DeviceTraits
     ) -> Schedule:
-        packed = pack_operands(product, {}, traits)
-        return self.tile_schedule(product, config, traits, packed)
+        return self.tile_schedule(product, config, traits, {})
 
     def at(self, point: family.Point, dtype: str, traits: DeviceTraits) -> dict[str, int] | None:
         tiling = super().at(point, dtype, traits)
         if tiling is None:
             return None
         if tiling["NWG"] == tiling["MWG"]:
-            tiling["NWG"] = 0  # how a square tile is written
+            tiling["NWG"] = 0  # stands for a square tile
         named = {DIRECT_NAMES.get(name, name): value for name, value in tiling.items()}
         return {name: value for name, value in named.items() if name not in INDIRECT_ONLY}
 
 
 def _copying(extent: int, depth: int, items: int, width: int, choice: int) -> int | None:
     """Work-items along the unit-stride index of a slab: the most, or 2 or 4 times fewer."""
-    counts = _copiers(extent, depth, items, width)  # the last stands for those after it
+    counts = _copiers(extent, depth, items, width)
     return counts[min(choice, len(counts) - 1)] if counts else None
 
 
 def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
-    """Numbers of work-items that can stand along the unit-stride index, falling."""
+    """Possible numbers of work-items along the unit-stride index, descending."""
     return [
         count
         for count in (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -332,12 +323,9 @@ def _copiers(extent: int, depth: int, items: int, width: int) -> list[int]:
 def _slab_access(
     name: OperandName, layout: MatrixLayout, tiles: XgemmConfig, run: int, size: int
 ) -> tuple[SlabCopy, int]:
-    """How a slab is copied, and the turns that local memory takes for what a sub-group turns.
-
-    No turns are counted for what lies along the tile, and is written as it is read.
-    """
+    """How a slab is copied, and the local-memory accesses of a sub-group that transposes it."""
     copy = slab_copy_of(name, layout, tiles, run)
-    if is_along_tile(name, layout):
+    if is_along_tile(name, layout):  # it is written in the order of reading
         return copy, 0
     extent, padding, width = (
         (tiles.MWG, tiles.PADA, tiles.VWM) if name == "a" else (tiles.NWG, tiles.PADB, tiles.VWN)
@@ -365,7 +353,7 @@ def _stored(costs: Costs, out: MatrixLayout, tiles: XgemmConfig) -> float:
 
 
 def _local_reads(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:
-    """Bytes that a work-group reads from local memory for one depth: shared ones once, and all."""
+    """Bytes that a work-group reads from local memory per depth: shared ones once, or all."""
     rows = tiles.SA * tiles.MWG // tiles.MDIMC
     columns = tiles.SB * tiles.NWG // tiles.NDIMC
     by_items = tiles.work_items * (rows + columns) * size

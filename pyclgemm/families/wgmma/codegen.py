@@ -1,4 +1,4 @@
-"""The kernels of the warpgroup units: slabs, who copies what, registers, how results leave them."""
+"""The kernels of the warpgroup units: slabs, copies, registers, and the way of results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import VECTOR_BYTES, Config
 from ...codegen.element import WORDS, ElementType, stored_bytes
-from ...codegen.kernel import GemmParts
+from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import Argument, KernelSource, times
 from ...codegen.stream_k import StreamK
@@ -22,11 +22,11 @@ from . import unit as units
 from .unit import TensorMap, WgmmaUnit
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
-#: do; together they are those of the work-group (CUTLASS 3 divides them so).
+#: multiply. Together they fill the register file (CUTLASS 3 divides it in the same way).
 _REGISTERS = {2: (40, 232), 3: (32, 160)}
 
-#: The same where lanes copy, which hold more addresses than what starts bulk copies: with the
-#: registers above, ptxas spilled up to 72 bytes of theirs in batches and with Stream-K.
+#: The same where lanes copy, which takes more addresses than bulk copies: with the registers above,
+#: ptxas spilled up to 72 bytes of the lanes' registers in batches and with Stream-K.
 _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 
@@ -34,7 +34,7 @@ _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 class WgmmaConfig(Config):
     """NVIDIA's warpgroup units (sm_90): one warpgroup copies slabs, others multiply them.
 
-    Persistent work-groups walk over the tiles. A slab is 128 bytes deep (V. Thakkar et al.,
+    Persistent work-groups compute tiles in turn. A slab is 128 bytes deep (V. Thakkar et al.,
     CUTLASS 3, "Efficient GEMM in CUDA: warp specialization").
 
     Attributes
@@ -46,19 +46,19 @@ class WgmmaConfig(Config):
     STAGES : int
         Slabs of each operand in local memory.
     GROUP_M : int
-        Tile rows that are walked together, column by column, for the cache.
+        Tile rows that are processed together, column by column, to share the cache.
     PROMOTE : int
-        Slabs after which sums leave the unit, which cuts off what it cannot hold, and are added
-        to others with rounding; 0 leaves them there to the end (H. Ootomo, R. Yokota,
-        "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
-        theoretical peak performance", IJHPCA 36(4), 2022).
+        Slabs after which sums are taken out of the unit, which truncates, and are added to totals
+        with rounding; 0 leaves them in the unit to the end (H. Ootomo, R. Yokota, "Recovering
+        single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+        performance", IJHPCA 36(4), 2022).
     FILL : int
         As for `XgemmConfig`.
     TMA : int
-        1 lets NVIDIA's bulk copies move slabs and results, by tensor maps that each work-group
-        writes first; 0 leaves slabs to the lanes of the warpgroup that copies, by ``cp.async`` of
-        16 bytes (PTX ISA), and results to those that formed them: products of a few microseconds
-        are sooner done than the maps are written.
+        1 moves slabs and results by NVIDIA's bulk copies, which need tensor maps that each
+        work-group writes first. 0 copies slabs by ``cp.async`` of 16 bytes (PTX ISA) in the lanes
+        of the copying warpgroup, and results by stores in the lanes that computed them: products
+        of a few microseconds finish before the maps would be written.
     """
 
     MWG: Annotated[int, up_to(256)]
@@ -81,7 +81,7 @@ class WgmmaConfig(Config):
 
     @property
     def registers(self) -> tuple[int, int] | None:
-        """Registers of a work-item that copies, and of one that multiplies; None if equal."""
+        """Registers of a work-item that copies and of one that multiplies; None if equal."""
         return (_REGISTERS if self.TMA else _REGISTERS_OF_LANES).get(self.CONSUMERS)
 
     @property
@@ -95,12 +95,12 @@ class WgmmaConfig(Config):
         return self.fragments * self.NWG // 2 * (2 if self.PROMOTE else 1)
 
 
-#: What a descriptor calls the swizzle, by the bytes of a map's rows.
+#: The code of the swizzle in a descriptor, by the bytes of a map's rows.
 _SWIZZLES = {64: 2, 128: 1}
 
 
 def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
-    """How slabs lie, without an address (PTX ISA, "Matrix Descriptor Format").
+    """The descriptor of a slab, without the address (PTX ISA, "Matrix Descriptor Format").
 
     Bits 32-45: distance of groups of 8 rows, in units of 16 bytes. Bits 62-63: the swizzle.
     """
@@ -108,7 +108,7 @@ def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
 
 
 def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
-    """The operands that are packed first, and how they lie then; others are copied as they lie."""
+    """The operands that are packed first, with their packed form; others are copied in place."""
     terms, stored = problem.precision.terms, stored_bytes(problem.dtype)
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
     form = PackedForm(along_k=True, split=split, terms=parts_of(terms))
@@ -116,37 +116,38 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
     def is_copied(name: OperandName) -> bool:
         layout = problem.operand(name)
         along_k = layout.order == ("row" if name == "a" else "column")
-        as_it_is = terms == 1 and stored == unit.element_bytes
-        reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-        return as_it_is and layout.in_pieces(units.MAP_ALIGNMENT, stored) and reads_it
+        if terms > 1 or stored != unit.element_bytes:
+            return False
+        is_read = along_k or unit.any_order or (unit.a_through_registers and name == "a")
+        return is_read and layout.in_pieces(units.MAP_ALIGNMENT, stored)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 
 
-# Where lanes copy slabs and results, these lie in local memory as TMA would have written them: in
-# rows of one span of the swizzle, whose 16-byte vectors change places from row to row (PTX ISA,
-# "Shared Memory Matrix Layout").
+# Lanes copy slabs and results to the same places in local memory as TMA does: into rows as long as
+# the span of the swizzle, whose 16-byte vectors are permuted from row to row (PTX ISA, "Shared
+# Memory Matrix Layout").
 
 
 @dataclass
 class BoxParts:
-    """The rows of a box in local memory in equal parts, dealt out to the lanes of a warpgroup."""
+    """The rows of a box in local memory, in equal parts for the lanes of a warpgroup."""
 
     box: TensorMap  # its rows lie one behind the other
-    bytes: int = VECTOR_BYTES  # of a part; fewer where the rows of a matrix allow no more
+    bytes: int = VECTOR_BYTES  # of a part; fewer if the alignment of rows requires it
 
     def __post_init__(self) -> None:
-        self.type = WORDS[self.bytes]  # C type of as many bytes
+        self.type = WORDS[self.bytes]  # C type of a part
         self.across = self.box.row_bytes // self.bytes  # parts of a row; a power of two
         self.width = self.bytes // self.box.element_bytes  # elements of a part
-        # Rows whose parts all lanes together copy at once; parts of a lane in a box.
+        # Rows that all lanes together copy at once; parts of a lane in a box.
         self.rows = units.WARPGROUP // self.across
         self.per_box = self.box.rows // self.rows
-        # Bytes in local memory from one of them to the next.
+        # Bytes in local memory from one part of a lane to its next.
         self.step = units.WARPGROUP * self.bytes
 
     def offset(self, row: str, lane: str) -> str:
-        """Bytes before a lane's part of a row, in C: vectors of a row change places every 128."""
+        """In C: the offset in bytes of a lane's part of a row, whose vectors are permuted."""
         length = self.box.row_bytes
         vectors, per_vector, rows_alike = length // 16, 16 // self.bytes, units.ROW_BYTES // length
         vector = f"{lane} % {self.across}" + (f" / {per_vector}" if per_vector > 1 else "")
@@ -157,22 +158,22 @@ class BoxParts:
 
 @dataclass
 class WgmmaOperand:
-    """A slab of A or B in local memory: boxes, as TMA or lanes copy them. What is text is C."""
+    """A slab of A or B in local memory, as boxes that TMA or lanes copy. Strings are C."""
 
     name: OperandName
     problem: GemmProblem  # with its operands as they are copied
     config: WgmmaConfig
     unit: WgmmaUnit
-    packed: bool  # whether it was packed, and so padded with zeros to whole vectors
+    packed: bool  # whether it was packed, and thus padded with zeros to whole vectors
 
     def __post_init__(self) -> None:
         name, problem, unit = self.name, self.problem, self.unit
         order, size = problem.operand(name).order, unit.element_bytes
-        # Whether k is contiguous; else the index along the tile is, also the name of its size.
+        # Whether k is contiguous; else the index along the tile is. It is also its size's name.
         self.along_k = along_k = order == ("row" if name == "a" else "column")
         self.index = {"a": "m", "b": "n"}[name]
-        # The boxes of a slab; the matrix's extents along contiguous elements and across them, and
-        # elements between its rows.
+        # The boxes of a slab; the matrix's extents along its rows of contiguous elements and across
+        # them; elements from one row to the next.
         extent = self.config.MWG if name == "a" else self.config.NWG
         if along_k:
             self.map, self.boxes = TensorMap(size, extent), 1
@@ -183,53 +184,35 @@ class WgmmaOperand:
             self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{order}_stride"
-        # A descriptor without its address; and from what an instruction multiplies to what the
-        # next one does, in units of 16 bytes.
+        # A descriptor without its address; the distance from the operand of one instruction to that
+        # of the next, in units of 16 bytes.
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
         self.step = 32 // 16 if along_k else 16 * self.map.row_bytes // 16
 
-        # Where lanes copy: whether rows of the matrix end between vectors, or within one.
+        # For lanes that copy: whether rows of the matrix end between vectors or within one.
         end = problem.k if along_k else problem.positions(name)
         whole = self.packed or end * size % VECTOR_BYTES == 0
         self.edges = "vectors" if whole else "elements"
         self.vectors = BoxParts(self.map)
         self.count = self.boxes * self.vectors.per_box  # copies of a lane in a slab
-        # Where a lane's first vector of a slab starts along the matrix's rows; and of a box.
-        across, along = (f"{name}_from", "depth") if along_k else ("depth", f"{name}_from")
-        self.first_element = f"{along} + {name}_element"
-        self.element_of_box = f"{self.first_element} + box"
-        # Pointers to that vector; to those `row` rows, and `box` elements, behind it.
-        self.first_vector = f"{name} + {self._at(f'{across} + {name}_row', self.first_element)}"
-        self.vector_in_row = f"{name}_vector + {self._at('row', '0')}"
-        self.vector_in_box = f"{name}_vector + {self._at('row', 'box')}"
-        # Where vector i goes in local memory, and its bytes that belong to the matrix.
-        self.vector_in_slab = f"{name}_slab + i * {self.vectors.step}"
-        inside = f"? {name}_inside" if self.edges == "elements" else f"&& {name}_inside ? 16"
-        self.bytes_inside = f"row < {name}_rows {inside} : 0"
-
-    def _at(self, row: str, element: str) -> str:
-        """The offset in memory of an `element` of a row that is contiguous."""
-        position, depth = (row, element) if self.along_k else (element, row)
-        entry = (position, depth) if self.name == "a" else (depth, position)
-        return f"{self.name.upper()}_AT({', '.join(entry)})"
 
 
-#: Boxes of results that a warpgroup collects before they are copied out.
+#: Most boxes of results that a warpgroup collects before they are copied out.
 _MOST_BOXES = 2
 
-#: Columns of a strip: that part of a fragment whose results are finished at a time.
+#: Columns of a strip: the part of a fragment whose results are computed at a time.
 STRIP_COLUMNS = 32
 
-#: Bytes of results that are collected where their columns are contiguous.
+#: Bytes of the results that can be collected where columns of the result are contiguous.
 _TURNED_BYTES = 4
 
-#: What `cvt` makes of two results that lie in one register.
+#: The type of two results in one register, as PTX's `cvt` names it.
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 @dataclass
 class Staging:
-    """How results of `result_bytes` each are collected in local memory, to be copied out."""
+    """How results of `result_bytes` are collected in local memory, to be copied out."""
 
     config: WgmmaConfig
     result_bytes: int
@@ -239,8 +222,8 @@ class Staging:
         config = self.config
         # Whether columns of the result are contiguous: a box's rows are columns.
         self.turned = self.order == "column"
-        # Boxes have 64 rows, or 64 columns (32 where 64 do not divide the tile's); of those that a
-        # warpgroup collects at a time, the number and the columns.
+        # Boxes have 64 rows, or 64 columns (32 where 64 does not divide the tile's). The boxes that
+        # a warpgroup collects at a time, and their columns.
         if self.turned:
             self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, units.FRAGMENT_ROWS))
             self.boxes, columns = units.FRAGMENT_ROWS // self.map.elements, self.map.rows
@@ -248,7 +231,7 @@ class Staging:
             self.map = units.boxes_across(self.result_bytes, config.NWG, units.FRAGMENT_ROWS)
             self.boxes = math.gcd(config.NWG // self.map.elements, _MOST_BOXES)
             columns = self.boxes * self.map.elements
-        # How often it does so for a fragment; strips each time; local memory for all warpgroups.
+        # Such chunks of a fragment, strips of a chunk, bytes of local memory for all warpgroups.
         self.chunks = config.NWG // columns
         self.chunk_strips = columns // STRIP_COLUMNS
         self.bytes = config.CONSUMERS * self.boxes * self.map.bytes
@@ -256,7 +239,7 @@ class Staging:
 
 @dataclass
 class WgmmaResults:
-    """How a warpgroup finishes the results of a tile."""
+    """How a warpgroup computes and stores the results of a tile."""
 
     problem: GemmProblem
     result: ElementType
@@ -266,9 +249,9 @@ class WgmmaResults:
         problem, out, c = self.problem, self.problem.out, self.problem.c
         size = self.result.stored_bytes
         is_mapped = bool(self.config.TMA) and self._copied_out()
-        # How results are collected, None where they are stored from the registers; how lanes copy
-        # what is collected, None where TMA does; chunks of results whose boxes of C are copied at a
-        # time, 0 without boxes.
+        # How results are collected (None if they are stored from registers); how lanes copy the
+        # collected results (None if TMA does); chunks whose boxes of C are copied at a time, 0 if
+        # C is not copied in boxes.
         self.staging: Staging | None = None
         self.parts: BoxParts | None = None
         self.c_chunks = 0
@@ -279,24 +262,24 @@ class WgmmaResults:
             else:
                 width = math.gcd(VECTOR_BYTES // size, out.alignment, problem.n)
                 self.parts = BoxParts(self.staging.map, width * size)
-        # Whether a loop finishes all strips by the same code: fetching long code takes time.
+        # Whether a loop runs the same code for all strips: fetching long code takes time.
         self.rolled = problem.activation not in (None, "relu")
-        # Type of two results in one register, in PTX, empty if a result fills one; whether the
-        # instruction that packs results applies the activation, relu.
+        # PTX's type of two results in one register, empty if a result fills a register; whether the
+        # instruction that packs them also applies the activation, relu.
         self.packs = _PACKED_TYPES.get(self.result.dtype, "")
         self.relu_packs = bool(self.packs) and problem.activation == "relu"
-        # How C is read: copied into local memory as slabs are, behind the tile's last one; or from
-        # where it lies, two neighbours, none of them outside, by one aligned load, or one.
+        # How C is read: in boxes that are copied to local memory after the tile's last slab, or in
+        # place by pairs of neighbours (aligned, both inside the matrix) or by elements.
         by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
         self.c_in = "boxes" if self.c_chunks else "pairs" if by_pairs else "elements"
-        # Whether row and column of a result are computed.
+        # Whether the code needs row and column of a result.
         c_in_place = c is not None and not self.c_chunks
         self.is_placed = self.staging is None or problem.precision.terms > 1 or c_in_place
 
     def _copied_out(self) -> bool:
         """Whether results can be copied out of local memory in boxes."""
-        # A copy to memory ends at a whole 16-byte vector: where a row of the result ends within
-        # one, it writes over the end (seen on an H100; copies from memory do not read over it).
+        # A copy to memory ends at a whole 16-byte vector. If a row of the result ends within one,
+        # the copy writes past the end (seen on an H100; copies from memory do not read past it).
         out, size = self.problem.out, self.result.stored_bytes
         if out.order == "column" and size != _TURNED_BYTES:
             return False
@@ -305,10 +288,10 @@ class WgmmaResults:
         return whole and out.in_pieces(units.MAP_ALIGNMENT, size)
 
     def _c_chunks(self, staging: Staging) -> int:
-        """Chunks of each warpgroup whose boxes of C fill the memory of slabs best."""
+        """The most chunks of each warpgroup whose boxes of C fit the memory of a stage's slabs."""
         c, config = self.problem.c, self.config
-        # It is known only at the end which work-group finishes a divided tile, and each product of
-        # a batch would need maps of its own.
+        # Which work-group finishes a divided tile is known only at the end. Each product of a batch
+        # would need its own maps.
         if c is None or config.FILL or self.problem.batch is not None:
             return 0
         if c.order != staging.order or not c.in_pieces(units.MAP_ALIGNMENT, staging.result_bytes):
@@ -318,15 +301,15 @@ class WgmmaResults:
         return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
 
-#: The architecture that has the instructions.
+#: The architecture whose instructions the kernels use.
 TARGET = "sm_90a"
 
-#: Maps of a work-group: of A, of B, of the result, of C.
+#: Maps of a work-group: for A, B, the result and C.
 _MAPS = 4
 
 
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
-    """Bytes of local memory of a work-group that collects results of `result_bytes` each."""
+    """Bytes of local memory of a work-group that collects results of `result_bytes`."""
     staged = Staging(config, result_bytes).bytes
     slabs = config.STAGES * (config.MWG + config.NWG) * units.ROW_BYTES
     barriers = 2 * 8 * config.STAGES
@@ -335,7 +318,7 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
-    """Slabs of a tile, for all products of split terms; at least one."""
+    """Slabs of a tile over all products of split terms; at least one."""
     return max(1, problem.precision.terms * math.ceil(problem.k / unit.slab_depth))
 
 
@@ -346,13 +329,13 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     terms = problem.precision.terms
     packed = boxed_forms(problem, unit)
     problem = with_packed(problem, packed)
-    parts = GemmParts(problem, config, traits, unit.stored, whole if terms > 1 else None)
-    results = WgmmaResults(problem, parts.wide, config)
+    kernel = GemmKernel(problem, config, traits, unit.stored, whole if terms > 1 else None)
+    results = WgmmaResults(problem, kernel.wide, config)
     operands = [
         WgmmaOperand(name, problem, config, unit, packed=name in packed) for name in OPERANDS
     ]
     if config.TMA:
-        parts.arguments += (Argument("maps", "output", "ulong"),)
+        kernel.arguments += (Argument("maps", "output", "ulong"),)
     held = "totals" if config.PROMOTE else "accumulators"
     consumers = units.WARPGROUP * config.CONSUMERS  # work-items that have sums
     split_k = StreamK(
@@ -366,7 +349,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {consumers};" : : : "memory");',
         end="",
     )
-    return parts.source(
+    return kernel.source(
         "gemm_wgmma",
         "wgmma/wgmma.cl.mako",
         config.work_items,
@@ -394,17 +377,17 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         held=held,
         warpgroup=units.WARPGROUP,
         registers=config.registers,
-        map_count=map_count(config, batched=parts.batched),
+        map_count=map_count(config, batched=kernel.batched),
         map_words=units.MAP_WORDS,
         mark=MARK,
     )
 
 
 def map_count(config: WgmmaConfig, *, batched: bool) -> int:
-    """Maps of a work-group; products of a batch have maps of their own, in turn."""
+    """Maps of a work-group; in a batch each product has its own, and they are reused in turn."""
     return 2 * (config.STAGES + 1) + config.CONSUMERS if batched else _MAPS
 
 
 def _encoded(terms: Iterable[int]) -> str:
-    """Numbers of split terms in C, 4 bits each, the first in the lowest."""
+    """Numbers of split terms as a C literal, 4 bits each, the first in the lowest bits."""
     return f"{sum(term << 4 * number for number, term in enumerate(terms)):#x}"

@@ -8,7 +8,7 @@ from typing import Any
 from ...codegen import config as common
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
-from ...codegen.pack import pack_operands, padded, why_units_pack
+from ...codegen.pack import padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
@@ -26,31 +26,31 @@ _DTYPES = ("float16", "bfloat16", "float32", "int8")
 #: Bytes of the largest results.
 _RESULT_BYTES = 4
 
-#: Rows of a box at most (CUDA Driver API, "cuTensorMapEncodeTiled").
+#: Most rows of a box (CUDA Driver API, "cuTensorMapEncodeTiled").
 _MOST_ROWS = 256
 
-#: Registers that the kernel needs beside its sums: compiled for sm_90a with as many sums as are
-#: allowed here, nothing or some 100 bytes are spilled.
+#: Registers that the kernel needs besides its sums. With the most sums that this allows, kernels
+#: that are compiled for sm_90a spill at most about 100 bytes.
 _OTHER_REGISTERS = 32
 
-#: ptxas first gives all work-items as many registers (C7602 "register allocation ... needs 154"),
-#: and an instruction takes this many beside its sums.
+#: Registers that an instruction needs besides its sums. ptxas first gives all work-items the same
+#: number of registers (C7602 "register allocation ... needs 154").
 _REGISTERS_OF_INSTRUCTION = 26
 
 
 def _most_sums(config: WgmmaConfig) -> int:
-    """Sums for which there are registers."""
+    """The most sums that fit the registers of a work-item."""
     _, multiplying = config.registers or (0, common.MOST_REGISTERS)
     return multiplying - _OTHER_REGISTERS
 
 
 def _initial_registers(config: WgmmaConfig) -> int:
-    """Registers of a work-item before those that copy give theirs to those that multiply."""
+    """Registers of a work-item before the copying warpgroup passes some to the others."""
     return common.ALL_REGISTERS // config.work_items
 
 
 class WgmmaFamily(Family[WgmmaConfig]):
-    """Persistent work-groups: one warpgroup copies slabs, others multiply them."""
+    """Persistent work-groups in which one warpgroup copies slabs and others multiply them."""
 
     config_class = WgmmaConfig
     role = Role.UNITS
@@ -74,7 +74,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             "MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
         ),
         common.Constraint(
-            "PROMOTE must be 0 where sums are integers, which nothing is cut off from",
+            "PROMOTE must be 0 for integer sums, which are exact",
             lambda c, dtype, traits: c.PROMOTE == 0,
             "PROMOTE is {c.PROMOTE}, the operands are {dtype}",
             types=("int8",),
@@ -125,7 +125,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
     )
 
     def tile(self, config: WgmmaConfig) -> Tile:
-        """The tile of a work-group, and a slab of 128 bytes of two-byte elements."""
+        """The tile, with the depth of a slab of 128 bytes for two-byte elements."""
         return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL)
 
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
@@ -146,20 +146,19 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return prefers_units(problem, traits)
 
     def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
-        """Exchanged where only A may run along the tile: it goes through registers."""
+        """Exchange rows and columns where the unit can take only A with strided k."""
         return product.transposed if _is_exchanged(product.problem) else product
 
     def schedule(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
-        """Launches that pack what no tensor map describes or what is split, and one more."""
+        """Pack operands that are split or that no tensor map can describe, then multiply."""
         product = with_describable_rows(product)
         problem = product.problem
         if problem.k == 0:
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
         forms = codegen.boxed_forms(problem, unit)
-        packed = pack_operands(product, forms, traits)
         slabs = codegen.slab_count(problem, unit)
-        schedule = self.tile_schedule(product, config, traits, packed, slabs)
+        schedule = self.tile_schedule(product, config, traits, forms, slabs)
         if not config.TMA:
             return schedule
         (groups,) = schedule.launches[-1].groups
@@ -167,7 +166,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return replace(schedule, workspaces={**schedule.workspaces, "maps": maps})
 
     def traffic(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> Traffic:
-        """Each warpgroup's instruction reads 64 rows of A and all columns of the tile's B."""
+        """An instruction of a warpgroup reads 64 rows of A and all columns of the tile's B."""
         terms = problem.precision.terms
         size = UNITS[problem.precision.multiplied or ""].element_bytes
         local = (config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG) * size * terms
@@ -176,7 +175,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return self.tile_traffic(problem, tile, run, stored, (local, local), terms)
 
     def work_at(self, config: WgmmaConfig, costs: Costs) -> Work:
-        """Warpgroups multiply out of local memory; one work-group has a compute unit to itself."""
+        """Warpgroups multiply slabs in local memory; each compute unit holds one work-group."""
         problem, precision = costs.problem, costs.problem.precision
         unit = required_wgmma_unit(precision, costs.traits)
         swapped = _is_exchanged(problem)
@@ -203,7 +202,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         )
 
     def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
-        """Those of lanes; a tensor map's copies are no loads."""
+        """Loads of lanes; copies by tensor maps are not loads."""
         return {} if config.TMA else self.slab_load_bytes(problem, run)
 
     def instruction(self, problem: GemmProblem, config: WgmmaConfig, traits: DeviceTraits) -> str:
@@ -221,22 +220,23 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return {
             "MWG": (64, 128, 192, 256), "NWG": (32, 64, 96, 128, 192, 256),
             "CONSUMERS": (1, 2, 3), "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": (1, 4, 8, 16),
-            # What splits are for is lost in sums that never leave the unit: at 4096 on an H100 the
-            # error of TF32_TF32_F32_X3 was 0.6 of true float32's with 8 slabs, 1.1 with 16, and
-            # 8.4 with 0.
+            # Sums that stay in the unit lose the accuracy that splitting gains. At 4096 on an H100
+            # the error of TF32_TF32_F32_X3 was 0.6 times that of true float32 with PROMOTE = 8, 1.1
+            # times with 16, and 8.4 times with 0.
             "PROMOTE": (4, 8, 12) if is_split else (0,), "FILL": (0, 1), "TMA": (0, 1),
         }  # fmt: skip
 
 
 def with_describable_rows(product: Product) -> Product:
-    """State rows that run backwards or coincide as unaligned: no tensor map describes them.
+    """Declare rows with a stride of zero or less unaligned: no tensor map can describe them.
 
-    A single row may have any distance to the next; it is made one that a map takes.
+    The stride of a single row is not used; it becomes one that a map accepts.
     """
-    given = {name: getattr(product, name) for name in ("a", "b", "out", "c")}
-    found = {name: _describable(one, one.layout) for name, one in given.items() if one}
-    layouts: dict[str, Any] = {name: layout for name, (_, layout) in found.items()}
-    matrices: dict[str, Any] = {name: matrix for name, (matrix, _) in found.items()}
+    matrices: dict[str, Any] = {}
+    layouts: dict[str, Any] = {}
+    for name in ("a", "b", "out", "c"):
+        if matrix := getattr(product, name):
+            matrices[name], layouts[name] = _describable(matrix, matrix.layout)
     return replace(product, problem=replace(product.problem, **layouts), **matrices)
 
 
@@ -252,13 +252,13 @@ def _describable(matrix: Matrix, layout: MatrixLayout) -> tuple[Matrix, MatrixLa
 
 
 def _is_exchanged(problem: GemmProblem) -> bool:
-    """Whether TF32 needs rows and columns exchanged: only A may pass through registers."""
+    """Whether TF32 needs rows and columns exchanged, as only A can pass through registers."""
     direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
     return direct and problem.a.order == "row" and problem.b.order == "row"
 
 
 def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
-    """Seconds of storing a tile: whole lines that were collected, else out of fragments."""
+    """Seconds of storing a tile: collected results in whole lines, else from fragments."""
     entries = config.MWG * config.NWG
     width = min(common.VECTOR_BYTES // costs.result, out.alignment)
     if out.order == "row" or out.order == "column" and width * costs.result == common.VECTOR_BYTES:

@@ -1,7 +1,7 @@
-"""What one ``wgmma`` multiplies (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+"""The ``wgmma`` instruction (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 
-Four sub-groups of 32 work-items, a warpgroup, multiply a 64 x k fragment of A by a k x n fragment
-of B, both in local memory, and add to a 64 x n fragment of sums in their registers. Element
+A warpgroup is four sub-groups of 32 work-items. It multiplies a 64 x k fragment of A by a k x n
+fragment of B, both in local memory, and adds to a 64 x n fragment of sums in registers. Element
 ``4 j + 2 h + i`` of a work-item is row ``16 (item div 32) + 8 h + (item mod 32) div 4``, column
 ``8 j + 2 (item mod 4) + i``.
 """
@@ -20,8 +20,8 @@ WARPGROUP = 128
 #: Rows of a fragment.
 FRAGMENT_ROWS = 64
 
-#: Bytes along k that an instruction multiplies; and of a row of a slab or a box at most: the widest
-#: span of a swizzle.
+#: Bytes along k that an instruction multiplies, and the most bytes of a row of a slab or a box: the
+#: widest span of a swizzle.
 STEP_BYTES = 32
 ROW_BYTES = 128
 
@@ -30,37 +30,38 @@ ROW_BYTES = 128
 class WgmmaUnit:
     """The instruction for a type of operands."""
 
-    operand: str  # what it multiplies
+    operand: str  # the type that it multiplies
     types: str  # types of the result, of A and of B, in PTX
-    element_bytes: int  # bytes of an element in local memory
-    stored: str  # C type of an element in memory
-    #: Whether operands may run along the tile in local memory. Else k is contiguous, except in an A
+    element_bytes: int  # of an element in local memory
+    stored: str  # C type of an element in global memory
+    #: Whether k may be strided in local memory. Otherwise k must be contiguous, except for an A
     #: that goes through registers.
     any_order: bool = False
-    #: Whether an A that runs along the tile goes through registers, 4 bytes each: element ``i`` of
+    #: Whether an A whose k is strided goes through registers of 4 bytes: element ``i`` of
     #: a work-item is row ``16 (item div 32) + 8 (i mod 2) + (item mod 32) div 4``, depth
     #: ``4 (i div 2) + item mod 4``.
     a_through_registers: bool = False
 
     def __post_init__(self) -> None:
-        self.k = STEP_BYTES // self.element_bytes  # elements along k, and those of a slab
+        self.k = STEP_BYTES // self.element_bytes  # elements along k
         self.slab_depth = ROW_BYTES // self.element_bytes
-        # What it sums in: whether integers, the NumPy name, and a register's letter in inline PTX.
+        # The type of the sums: whether it is an integer, its NumPy name, and the letter of its
+        # registers in inline PTX.
         self.is_integer = self.types.startswith("s32")
         self.sums, self.constraint = ("int32", "r") if self.is_integer else ("float32", "f")
 
     def modifiers(self, turned_a: bool, turned_b: bool) -> str:
-        """What follows the descriptors: signs, and which operands run along the tile."""
+        """The operands after the descriptors: signs, and which matrices are transposed."""
         if self.is_integer:
             return ""
         return f", 1, 1, {turned_a:d}, {turned_b:d}" if self.any_order else ", 1, 1"
 
     def instruction(self, n: int) -> str:
-        """Its name for n columns."""
+        """The instruction's name for n columns."""
         return f"wgmma.mma_async.sync.aligned.m{FRAGMENT_ROWS}n{n}k{self.k}.{self.types}"
 
 
-#: By what they multiply.
+#: The units by the type that they multiply.
 UNITS = {
     unit.operand: unit
     for unit in (
@@ -73,7 +74,7 @@ UNITS = {
 
 
 def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
-    """The unit of a device that computes in a precision; None if there is none."""
+    """The device's unit for a precision; None if there is none."""
     if precision.multiplied is None or not traits.wgmma:
         return None
     unit = UNITS.get(precision.multiplied)
@@ -81,7 +82,7 @@ def wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit | None:
 
 
 def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit:
-    """The unit of a device that computes in a precision; `UnsupportedError` if there is none."""
+    """The device's unit for a precision; `UnsupportedError` if there is none."""
     unit = wgmma_unit(precision, traits)
     if unit is None:
         why = f" ({traits.wgmma_refusal})" if traits.wgmma_refusal else ""
@@ -93,24 +94,25 @@ def required_wgmma_unit(precision: Precision, traits: DeviceTraits) -> WgmmaUnit
     return unit
 
 
-# Descriptors of matrices for NVIDIA's bulk copies of tiles (TMA). A tensor map is 128 bytes that
-# ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map Object Management"); OpenCL has no
-# such function, so kernels write their own maps, and here are the words that do not depend on where
-# their buffers are. The bits were read off maps that the driver made, for matrices of two
-# dimensions, 128-byte swizzle, zeros outside; those of the swizzle off what ptxas makes of
-# ``tensormap.replace.tile.swizzle_mode``.
+# Tensor maps describe matrices to NVIDIA's bulk copies of tiles (TMA). A map is 128 bytes, which
+# ``cuTensorMapEncodeTiled`` fills (CUDA Driver API, "Tensor Map Object Management"). OpenCL has no
+# such function, so kernels write their own maps. These are the words that do not depend on buffers.
+# The bits were found in maps that the driver made for two-dimensional matrices with a swizzle of
+# 128 bytes and zeros outside; the bits of the swizzle were found in the code that ptxas generates
+# for ``tensormap.replace.tile.swizzle_mode``.
 
 #: Words of 8 bytes in a map.
 MAP_WORDS = 16
 
-#: The swizzle by its span, which a row of a box fills: its 16-byte vectors change places, by the
-#: number of the 128 bytes in which they lie.
+#: The code of the swizzle, by its span, which is a row of a box. The 16-byte vectors of a row are
+#: permuted by the number of the 128 bytes in which they lie.
 _SWIZZLES = {64: 2, 128: 3}
 
-#: The first element's address and the distance of rows must be multiples of these bytes.
+#: The address of the first element and the distance of rows must be multiples of this many bytes.
 MAP_ALIGNMENT = 16
 
-#: The format by the bytes of an element. Copies move bits: 2 bytes travel as float16, 4 as float32.
+#: The code of the format, by the bytes of an element. Copies move bits: 2 bytes count as float16, 4
+#: as float32.
 _FORMATS = {1: 0, 2: 6, 4: 7}
 
 _TILED_2D = 0x10
@@ -119,7 +121,7 @@ _PROMOTE_L2_128 = 2 << 17
 
 @dataclass
 class TensorMap:
-    """The copies of boxes out of, or into, a matrix."""
+    """A map for copies of boxes from or to a matrix."""
 
     element_bytes: int  # 1, 2 or 4
     rows: int  # of a box, at most 256
@@ -128,7 +130,8 @@ class TensorMap:
     def __post_init__(self) -> None:
         self.elements = self.row_bytes // self.element_bytes  # in a row of a box
         self.bytes = self.row_bytes * self.rows  # of a box
-        # Word 1, but for the distance of rows: its upper half, in units of 16 bytes; words 6 and 7.
+        # Word 1 without its upper half, which is the distance of rows in units of 16 bytes; words 6
+        # and 7.
         swizzle = _SWIZZLES[self.row_bytes] << 13
         elements = _FORMATS[self.element_bytes] << 7
         self.format_word = _TILED_2D | elements | swizzle | _PROMOTE_L2_128
