@@ -281,7 +281,7 @@ class HostCpu:
     """The processor, as the operating system describes it."""
 
     vendor: str  # "intel", "amd", another one in lower case, or "" if unknown
-    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux and off x86
+    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux
 
 
 @functools.cache
@@ -300,8 +300,8 @@ def parse_cpuinfo(text: str) -> HostCpu:
     for line in text.splitlines():
         name, _, value = line.partition(":")
         values.setdefault(name.strip(), value.strip())
-    vendor = normalized_vendor(values.get("vendor_id", ""))
-    return HostCpu(vendor, frozenset(values.get("flags", "").split()))
+    flags = values.get("flags") or values.get("Features", "")  # of x86, or of Arm
+    return HostCpu(normalized_vendor(values.get("vendor_id", "")), frozenset(flags.split()))
 
 
 def level_of(names: Set[str]) -> str:

@@ -1,8 +1,8 @@
-"""Caches of pyopencl and of pocl: keep both working where their caches cannot be written.
+"""Keep pyopencl and pocl working where their caches cannot be written.
 
-pyopencl keeps the Python code that sets a kernel's arguments in a database, and pocl keeps its
-compiled kernels in files. Where these cannot be used, pyopencl makes no kernel and pocl offers no
-device. The library then works without them, and warns once.
+pyopencl caches Python code that sets a kernel's arguments in a database, and pocl caches compiled
+kernels in files. If these cannot be used, pyopencl makes no kernel and pocl offers no device. The
+library then works without the caches, and warns once.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .files import write_trial
 #: Bytes that must be free for pocl, which ends the process when its disk is full.
 _POCL_BYTES = 2**24
 
-#: The folders that the user was warned of.
-_warned: list[str] = []
+#: Folders that a warning has named.
+_warned: list[Path] = []
 
 
 class CacheWarning(RuntimeWarning):
-    """A cache cannot be used, so the work that it would save is done again in every process."""
+    """A cache cannot be used, so every process repeats the work that it would save."""
 
 
 def warn_uncached(folder: Path, error: BaseException | None) -> None:
-    """Warn the user that a folder of caches cannot be used; only the first one of the process."""
+    """Warn that a folder of caches cannot be used, once in a process."""
     if _warned:
         return
-    _warned.append(str(folder))
+    _warned.append(folder)
     cause = getattr(error, "strerror", None) or error
-    # Where warnings are errors this must not become one: the library works all the same.
+    # The library works all the same, so this is no error even where warnings are errors.
     with contextlib.suppress(CacheWarning):
         warnings.warn(
             f"caches in {str(folder)!r} cannot be used ({cause}): kernels are compiled anew in "
@@ -52,7 +52,7 @@ def warn_uncached(folder: Path, error: BaseException | None) -> None:
 
 
 def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
-    """Make a kernel object, without pyopencl's database where that cannot be used."""
+    """Make a kernel object, without pyopencl's database if that cannot be used."""
     _check_pyopencl()
     try:
         return cl.Kernel(program, name)
@@ -66,7 +66,7 @@ def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
 
 
 def make_room_for_pocl() -> None:
-    """Give pocl a temporary folder if it cannot write to its own; before the first OpenCL call."""
+    """Before the first OpenCL call, give pocl a temporary folder if it cannot write its own."""
     if os.name != "posix":
         return
     folder = (
@@ -97,10 +97,8 @@ def _environment_folder(name: str, *below: str) -> Path | None:
 
 
 def _check_folder(folder: Path, free_bytes: int = 0) -> None:
-    """Raise `OSError` if a folder cannot be written or made, or lacks `free_bytes`."""
-    existing = folder
-    while not os.path.lexists(existing) and existing != existing.parent:
-        existing = existing.parent
+    """Raise `OSError` if a folder cannot be written or made, or has fewer than `free_bytes`."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     write_trial(existing, 2**14)  # bytes that a small database takes
     if free_bytes and shutil.disk_usage(existing).free < free_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -108,7 +106,7 @@ def _check_folder(folder: Path, free_bytes: int = 0) -> None:
 
 @functools.cache
 def _check_pyopencl() -> None:
-    """Disable pyopencl's database if it is damaged or full, or held for more than two seconds."""
+    """Disable pyopencl's database if it is damaged, full, or locked for more than two seconds."""
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
     folder, version = _pyopencl_folder(), ".".join(map(str, sys.version_info))

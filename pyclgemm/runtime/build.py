@@ -1,10 +1,10 @@
-"""From source text to a compiled kernel, once a context and device.
+"""Compile source text to kernels, once for each context and device.
 
-Compiled kernels are kept on disk for runtimes that keep none themselves: Intel's runtime for CPUs
-takes two seconds for a kernel that loads from its binary in 20 ms. pyopencl's cache is not used: a
+Binaries are cached on disk for runtimes that have no cache of their own: Intel's runtime for CPUs
+compiles a kernel in two seconds and loads its binary in 20 ms. pyopencl's cache is not used: a
 process that is killed at the wrong moment leaves a lock for which every later build waits a minute,
-and what is read is unpickled. Here files are written whole, carry a checksum, and need no lock; a
-damaged one is made anew.
+and its files are unpickled. Here files are written whole, have a checksum and need no lock; a
+damaged file is written again.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from pyopencl.characterize import has_src_build_cache
 
 from ..codegen.source import KernelSource
 from ..device.probe import PtxStepError, lift
+from ..device.traits import host_cpu
 from ..errors import FileError, KernelBuildError
 from ..host.caches import new_kernel, warn_uncached
 from ..host.files import Purpose, write_whole
 from ..host.process import InRuntime
 from .queue_state import PreparedCalls
 
-#: Whether the user has set PYOPENCL_NO_CACHE; later the library itself may.
+#: Whether the user has set PYOPENCL_NO_CACHE; the library itself may set it later.
 _NO_CACHE: bool = getattr(cl, "_PYOPENCL_NO_CACHE", False)
 _KERNELS = Purpose("a compiled kernel", "have XDG_CACHE_HOME name another folder")
 
 
 def kernel_folder() -> Path:
-    """The folder of the files; it need not exist."""
+    """The folder of the binaries; it need not exist."""
     from platformdirs import user_cache_path
 
     return user_cache_path("pyclgemm") / "kernels"
@@ -48,15 +49,15 @@ def kernel_folder() -> Path:
 def compiled_program(
     context: cl.Context, device: cl.Device, text: str, options: str = ""
 ) -> cl.Program:
-    """Compile OpenCL C for a device, or load what an earlier process compiled."""
+    """Compile OpenCL C for a device, or load the binary that an earlier process compiled."""
     with warnings.catch_warnings():
-        # Several compilers write a log even where nothing is wrong.
+        # Several compilers write a log even if nothing is wrong.
         warnings.simplefilter("ignore", cl.CompilerWarning)
         if _NO_CACHE or has_src_build_cache(device):
             return _compiled(context, device, text, options)
         path = kernel_folder() / f"{_key(device, text, options)}.bin"
         if (binary := _read(path)) is not None:
-            # It may have been made by a runtime or for a processor of the same name.
+            # Another runtime or processor of the same name may have made it.
             with contextlib.suppress(cl.Error):
                 return _loaded(context, device, binary, options)
         program = _compiled(context, device, text, options)
@@ -77,7 +78,7 @@ def _loaded(context: cl.Context, device: cl.Device, binary: bytes, options: str 
 
 
 def _read(path: Path) -> bytes | None:
-    """The binary in a file; None if there is no file, or it is damaged."""
+    """The binary in a file; None if the file is missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -90,41 +91,22 @@ def _read(path: Path) -> bytes | None:
 def _key(device: cl.Device, text: str, options: str) -> str:
     platform = device.platform
     facts = (
+        "2",  # version of the files' form
+        *sorted(host_cpu().flags),  # processors of one name may differ
         platform.vendor, platform.name, platform.version,
         device.vendor, device.name, device.version, device.driver_version, options, text,
     )  # fmt: skip
-    version = b"1"  # raised when the form of the files changes
-    digest = hashlib.sha256(version + _processor())
-    for fact in facts:
-        digest.update(fact.encode() + b"\0")
-    return digest.hexdigest()
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-@functools.cache
-def _processor() -> bytes:
-    """The features of the processor as Linux lists them: processors of one name may differ."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return b""
-    return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
-
-
-#: Programs of a context that are kept, and contexts whose programs are kept.
-_MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
-
-
-@functools.lru_cache(maxsize=_MOST_CONTEXTS)
+@functools.lru_cache(maxsize=8)  # few contexts: a program keeps its context and memory alive
 def _programs_of(context: cl.Context) -> PreparedCalls[Any]:
-    """Programs by device and source, and binaries of other processes until their first use.
-
-    They are kept for few contexts at a time: a program keeps its context and its memory alive.
-    """
-    return PreparedCalls(_MOST_PROGRAMS)
+    """Programs by device and source, and binaries of other processes until their first use."""
+    return PreparedCalls(most=2048)
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
-    """Compile a kernel, or find it compiled; each call gives a kernel object of its own."""
+    """Compile a kernel, or take its compiled program; each call returns a new kernel object."""
     programs, key = _programs_of(context), (device, source)
     with InRuntime():
         program = programs.get(key)
@@ -143,12 +125,12 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
 def adopt_binary(
     context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
 ) -> None:
-    """Have the next `build_kernel` of a source try the binary that another process compiled."""
+    """Make the next `build_kernel` of a source try a binary that another process compiled."""
     _programs_of(context).keep((device, source), binary)
 
 
 def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
-    """Compile a source, whatever was compiled before; raise `KernelBuildError` if that fails."""
+    """Compile a source even if it was compiled before; raise `KernelBuildError` if that fails."""
     try:
         program = compiled_program(context, device, source.text, source.options)
         if not source.target:
@@ -167,7 +149,7 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
     )
 
 
-#: That of a worker process.
+#: The context of a worker process.
 _context: cl.Context | None = None
 
 
@@ -175,7 +157,7 @@ class CompilePool:
     """Processes that compile for one device, each with a context of its own.
 
     Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
-    310 s on a machine with 16 cores, however many threads asked for them).
+    310 s on a machine with 16 cores, with any number of threads).
     """
 
     def __init__(self, device: cl.Device) -> None:
@@ -183,7 +165,7 @@ class CompilePool:
         self._pool: ProcessPoolExecutor | None = None
 
     def binaries(self, sources: Sequence[KernelSource]) -> dict[KernelSource, bytes]:
-        """Those of kernels that compile; whoever builds another in turn learns why it does not."""
+        """The binaries of the kernels that compile; `build_kernel` says why others do not."""
         if not sources:
             return {}
         if self._pool is None:
@@ -191,17 +173,17 @@ class CompilePool:
                 max(1, min(16, (os.cpu_count() or 2) - 1)),
                 # A forked process cannot use the driver of its parent.
                 multiprocessing.get_context("spawn"),
-                _open,
+                _start_worker,
                 (self._number,),
             )
-        found: dict[KernelSource, bytes] = {}
+        binaries: dict[KernelSource, bytes] = {}
         try:
             for source, binary in zip(sources, self._pool.map(_compile, sources), strict=True):
                 if binary is not None:
-                    found[source] = binary
+                    binaries[source] = binary
         except BrokenProcessPool:
             self.close()
-        return found
+        return binaries
 
     def close(self) -> None:
         """End the processes."""
@@ -217,8 +199,8 @@ def _number_of(device: cl.Device) -> tuple[int, int]:
     raise ValueError(f"{device.name!r} is no device of any platform")
 
 
-def _open(number: tuple[int, int]) -> None:
-    """Begin a worker: open the device, and end with the parent, however that ends."""
+def _start_worker(number: tuple[int, int]) -> None:
+    """Open the device in a worker process, which ends when its parent ends for any reason."""
     global _context
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _context = cl.Context([cl.get_platforms()[number[0]].get_devices()[number[1]]])
