@@ -153,7 +153,8 @@ def completed(measured: Mapping[str, Any], traits: DeviceTraits) -> Ceilings:
     known = {name: value for name, value in measured.items() if value is not None}
 
     def scaled(group: str, reference: Callable[[str], str]) -> dict[str, float]:
-        figures, estimates = known.get(group, {}), getattr(typical, group)
+        figures: dict[str, float] = known.get(group, {})
+        estimates: Mapping[str, float] = getattr(typical, group)
 
         def ratio(name: str) -> float:
             both = name in figures and name in estimates
