@@ -1,5 +1,5 @@
-"""What users call: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, `DenseLayer`.
+"""The functions for users: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, layers.
 
-It checks arguments, asks `selection` for a kernel and hands launches to `runtime`. Autotuning
-times what `selection` offers, through `measure`.
+It checks arguments, asks `selection` for a kernel and passes launches to `runtime`. Autotuning
+times the choices of `selection` with `measure`.
 """
