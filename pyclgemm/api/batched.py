@@ -178,18 +178,13 @@ def matmul(
     >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
     """
-    queue = queue or _queue_of(a, b, out)
+    if not queue:
+        queues = [one.queue for one in (a, b, out) if isinstance(one, cl_array.Array)]
+        queue = queues[0] if queues else _default()[0]
+        if queue is None:
+            raise ArgumentError("queue is None, and the device array has no queue: give one")
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
-
-
-def _queue_of(*arrays: Any) -> cl.CommandQueue:
-    for array in arrays:
-        if isinstance(array, cl_array.Array):
-            if array.queue is None:
-                raise ArgumentError("queue is None, and the device array has no queue: give one")
-            return array.queue
-    return _default()[0]
 
 
 @functools.cache

@@ -113,7 +113,13 @@ def _check_pyopencl() -> None:
     try:
         _check_folder(folder)
         for path in folder.glob(f"pdict-*-pyopencl-invoker-cache-*-{version}.sqlite"):
-            _check_database(path)
+            opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+            with contextlib.closing(opened) as connection:
+                (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if answer != "ok":
+                    raise sqlite3.DatabaseError(str(answer))
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
     except (sqlite3.Error, OSError) as fault:
         _disable_pyopencl_cache(folder, fault)
 
@@ -124,16 +130,6 @@ def _pyopencl_folder() -> Path:
     if sys.platform == "darwin" and (named := _environment_folder("XDG_CACHE_HOME", "pytools")):
         return named  # as pyopencl does there
     return platformdirs.user_cache_path("pytools", "pytools")
-
-
-def _check_database(path: Path) -> None:
-    opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
-    with contextlib.closing(opened) as connection:
-        (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if answer != "ok":
-            raise sqlite3.DatabaseError(str(answer))
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
 
 
 def _disable_pyopencl_cache(folder: Path, cause: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from ..errors import shown
+from ..errors import ArgumentError, shown
 
 #: A range of integers, or a list of them.
 Allowed: TypeAlias = range | tuple[int, ...]
@@ -44,6 +44,12 @@ def wanted(allowed: Allowed) -> str:
     if isinstance(allowed, range):
         return f"an integer of {allowed[0]} to {allowed[-1]}"
     return f"one of {', '.join(map(str, allowed))}"
+
+
+def check_integer(name: str, value: object, allowed: Allowed, more: str = "") -> None:
+    """Raise `ArgumentError` unless a value is an allowed integer; `more` ends the message."""
+    if not is_integer(value, allowed):
+        raise ArgumentError(f"{name} is {shown(value)}; {wanted(allowed)} is wanted{more}")
 
 
 def out_of_bounds(parameters: Mapping[str, Any], bounds: Mapping[str, Allowed]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ..errors import ArgumentError, shown
-from .bounds import BATCHES, PADDINGS, SIZES, is_integer, wanted
+from .bounds import BATCHES, PADDINGS, SIZES, check_integer
 from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import Epilogue, GemmProblem
@@ -41,20 +41,13 @@ class GemmShape:
 
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
-            if not is_integer(size, SIZES):
-                raise ArgumentError(f"{name} is {shown(size)}; {wanted(SIZES)} is wanted")
+            check_integer(name, size, SIZES)
         if self.layout not in LAYOUTS:
             listed = ", ".join(LAYOUTS)
             raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
-        if not is_integer(self.padding, PADDINGS):
-            raise ArgumentError(
-                f"padding is {shown(self.padding)}; {wanted(PADDINGS)} is wanted, in elements"
-            )
-        if self.batch is not None and not is_integer(self.batch, BATCHES):
-            raise ArgumentError(
-                f"batch is {shown(self.batch)}; {wanted(BATCHES)} is wanted, or None for a single "
-                "product"
-            )
+        check_integer("padding", self.padding, PADDINGS, ", in elements")
+        if self.batch is not None:
+            check_integer("batch", self.batch, BATCHES, ", or None for a single product")
 
     @classmethod
     def parse(cls, text: str) -> GemmShape | None:

@@ -71,12 +71,6 @@ class MatrixSequence:
         self.strides = (step, *first.strides)
         self.event_lists = list({id(events): events for events in event_lists}.values())
 
-    @classmethod
-    def of(cls, members: Sequence[Any]) -> MatrixSequence:
-        """The sequence of arrays in one buffer that differ only in their offsets."""
-        byte_offsets = np.fromiter((member.offset for member in members), np.int64, len(members))
-        return cls(members[0], byte_offsets, [member.events for member in members])
-
     @property
     def events(self) -> list[Any]:
         """The events that a reader waits for."""
@@ -255,8 +249,9 @@ def at(operand: Any, indices: Sequence[int] | None) -> Any:
     """The matrices of an operand for some products of a batch; None means all."""
     if isinstance(operand, ArraySequence):
         if indices is not None and len(operand) > 1:
-            operand = [operand[index] for index in indices]
-        return MatrixSequence.of(operand)
+            operand = ArraySequence(operand[index] for index in indices)
+        byte_offsets = np.array([member.offset for member in operand], np.int64)
+        return MatrixSequence(operand[0], byte_offsets, [member.events for member in operand])
     if indices is None or operand is None or count_of(operand) == 1:
         return operand
     byte_offsets = operand.offset + operand.strides[0] * np.array(indices, np.int64)
