@@ -44,13 +44,10 @@ from ..runtime.launcher import KernelLaunch
 
 #: Chains of dependent multiply-adds of a work-item, and steps of each in a loop iteration.
 CHAINS, STEPS = 12, 16
-
 #: Independent reads in flight.
 GLOBAL_LOADS, LOCAL_LOADS, LOCAL_REPEATS = 8, 4, 4
-
 #: Accumulators of a sub-group of a matrix unit, and steps of each in a loop iteration.
 UNIT_CHAINS, UNIT_STEPS = 8, 16
-
 #: Warpgroups of a work-group, and columns of each one's fragment: the sums fill the registers.
 WARPGROUPS, WGMMA_COLUMNS = 2, 256
 
@@ -67,7 +64,6 @@ _PATTERNS = {
 #: Work-groups for each compute unit of a GPU, which hide every latency, and for each CPU core.
 _GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
 _MOST_ITEMS = 256
-
 #: Bounds in bytes of the buffer in global memory: no cache holds it, though drivers report only a
 #: part of their caches, and a pass takes at least 0.3 ms on the fastest GPUs.
 _CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31

@@ -37,20 +37,15 @@ from .prepare import build_sequence, check_supported
 
 #: The environment variable for autotuning at the first call of each new shape.
 VARIABLE = "PYCLGEMM_AUTOTUNE"
-
 #: Default number of timed choices, and default seconds.
 TOP, SECONDS = 5, 1.0
 _MOST_SECONDS = 3600.0
-
 #: Building ends after the first part of the time; timing takes at least the second part.
 _BUILDING, _TIMING = 0.5, 0.1
-
 #: Another choice replaces the first one if its time is less than this part; the rest is noise.
 _BETTER = 0.985
-
 #: A copy of an array has the same offset modulo this many bytes.
 _ALIGNMENT = 256
-
 #: An upper bound of the derivatives of all activations (GELU's reaches 1.13).
 _STEEPEST = 1.2
 

@@ -90,7 +90,6 @@ _VENDORS = {
     "arm": _Unit(0.9, 64, 5, cache=16),
 }
 _OTHER, _OTHER_CPU = _Unit(1.0, 64, 5), _Unit(2.5, 8, 6, 1 / 2)
-
 #: Multiply-adds of matrix units over those of float16, by the type that they multiply.
 _MULTIPLIED = {"float16": 1.0, "bfloat16": 1.0, "int8": 2.0, "tf32": 0.5}
 #: Architectures whose matrix units multiply float64, as fast as float32 without units.

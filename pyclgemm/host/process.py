@@ -21,7 +21,6 @@ from types import FrameType
 
 #: The thread that ends the interpreter; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
-
 #: Seconds that the exit waits for other threads to leave the runtime. A build may take that long.
 _SECONDS_TO_LEAVE = 60.0
 

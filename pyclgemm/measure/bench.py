@@ -29,17 +29,13 @@ from .filled_queue import Blocker, Burst, Clock, Contender
 #: CPUs are larger, but shared.
 _LEAST_BYTES = 128 << 20
 MOST_SETS = 64
-
 #: Seconds of the shortest burst, so that an interruption of the machine is not a whole burst.
 _SHORTEST = 1e-3
-
 #: Calibration ends when the calls take this part of a burst.
 _NEARLY = 0.8
-
 #: Calibration increases the number of calls by at most this factor, and to at most this number.
 _GROWTH = 16.0
 _MOST_CALLS = 2**20
-
 #: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and keep cores busy.
 OPENBLAS_UNREST = 0.2
 

@@ -38,19 +38,14 @@ __kernel void hold(__global float *state, const int steps)
 #: They have at most `_LONGEST_MEASURED` seconds, or `_MOST_STEPS`.
 _MEASURED, _LONGEST_MEASURED, _MOST_STEPS = 0.004, 0.1, 2**30
 _TIMES_A_WAIT, _LAUNCHES = 4, 3
-
 #: Products of more seconds hide the host's time by themselves.
 LONGEST_PRODUCT = 200e-6
-
 #: Calls and launches in the queue: drivers make the host wait from 1000 launches on.
 _LEAST_CALLS, _MOST_CALLS, _MOST_LAUNCHES = 8, 200, 500
-
 #: Seconds for which the queue is held at first, for each call and in addition; and at most.
 _HOLD_CALL, _SPARE_HOLD, _LONGEST_HOLD = 14e-6, 0.3e-3, 0.04
-
 #: Tries to take a sample, and to find the number of calls.
 _TRIES, _LAYOUTS = 12, 8
-
 #: The median of so many times of the blocker alone counts: a single time that the machine had
 #: interrupted would make the calls seem too fast.
 _LEAST_ALONE, _MOST_ALONE = 3, 5

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from ..problem.precision import Precision, is_complex, real_part_name
 
 _LAMBDA = 10.0
-
 #: Up to so many multiply-adds the whole result is checked, else some rows and columns.
 _WHOLE = 1 << 27
 #: The least number of sampled rows or columns: the first, the last, and random ones.

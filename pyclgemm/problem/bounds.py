@@ -21,15 +21,12 @@ def up_to(most: int, least: int = 1) -> range:
 
 FLAG = (0, 1)
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
-
 #: Sizes m, n, k of a product in a record or a text, and the number of products in a batch.
 SIZES = up_to(10**10)
 BATCHES = up_to(10**9, least=2)
-
 #: Alignment of rows, and padding between them, in elements.
 ALIGNMENTS = VECTOR_WIDTHS
 PADDINGS = up_to(10**10, 0)
-
 #: Speeds in GFLOPS: from one multiply-add in half an hour to a thousand of the fastest devices.
 SLOWEST, FASTEST = 1e-12, 1e9
 

@@ -110,10 +110,8 @@ def through_device(
 
 
 _STATUS = cl.status_code
-
 #: Some drivers allocate a buffer at the first launch that uses it.
 _NO_MEMORY = frozenset((_STATUS.MEM_OBJECT_ALLOCATION_FAILURE, _STATUS.OUT_OF_HOST_MEMORY))
-
 #: Statuses of an allocation without memory, or of more than the largest buffer.
 _NO_BUFFER = _NO_MEMORY | {_STATUS.OUT_OF_RESOURCES, _STATUS.INVALID_BUFFER_SIZE}
 
