@@ -6,9 +6,6 @@ such as ``ValueError`` for a bad shape.
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 
 class PyclgemmError(Exception):
     """Base of every error that pyclgemm raises on purpose."""
@@ -87,19 +84,8 @@ class FileError(PyclgemmError, OSError):
         The file that could not be written.
     """
 
-    def __init__(
-        self, message: str, *, errno: int | None = None, filename: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.errno = errno
-        self.filename = filename
-
     def __str__(self) -> str:
-        return str(self.args[0])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = functools.partial(FileError, errno=self.errno, filename=self.filename)
-        return made, (str(self),)
+        return str(self.strerror)
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -199,12 +199,11 @@ def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise FileError(
+        message = (
             f"{purpose.name} cannot be written to {str(path)!r}: {error.strerror or error}; "
-            f"{'free some space there, or ' if is_full else ''}{purpose.advice}",
-            errno=error.errno,
-            filename=str(path),
-        ) from error
+            f"{'free some space there, or ' if is_full else ''}{purpose.advice}"
+        )
+        raise FileError(error.errno, message, str(path)) from error
 
 
 #: Deepest nesting of objects and lists: no format of the library has as much, and it is far below
