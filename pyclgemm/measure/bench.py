@@ -193,11 +193,12 @@ class Bench:
 
     def timings(self) -> dict[str, Timing]:
         """The timings so far."""
-        return {
-            contender.name: Timing(burst.calls, tuple(burst.samples), burst.clock_name)
-            for contender, burst in self._bursts.items()
-            if burst.samples
-        }
+        timings = {}
+        for contender, burst in self._bursts.items():
+            if burst.samples:
+                clock = "queue filled" if burst.blocker else "host"
+                timings[contender.name] = Timing(burst.calls, tuple(burst.samples), clock)
+        return timings
 
     def _burst(self, contender: Contender) -> Burst:
         pace, clock, blocker = self._pace, self._clock, contender.blocker

@@ -152,11 +152,6 @@ class Burst:
         #: The latest seconds of the blocker alone.
         self._alone: deque[float] = deque(maxlen=_MOST_ALONE)
 
-    @property
-    def clock_name(self) -> str:
-        """The name of the clock."""
-        return "queue filled" if self.blocker else "host"
-
     def sample(self) -> float:
         """Seconds of a call; raise an error if the blocker is too short or varies too much."""
         if self.blocker is None:
