@@ -127,24 +127,24 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
         for text in (source.text, fresh):
             if "registers" not in figures:
                 figures = parse_ptxas_log(_nvidia_log(context, device, source, text), source.name)
-        told, untold = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
+        told_by, unknown = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
     elif traits.vendor == "amd":
         program = kernel.program
         binaries = program.get_info(cl.program_info.BINARIES)
         index = program.get_info(cl.program_info.DEVICES).index(device)
         figures = parse_amd_binary(bytes(binaries[index]))
-        told, untold = "the metadata of the binary", "the binary has no metadata"
+        told_by, unknown = "the metadata of the binary", "the binary has no metadata"
     else:
-        told, untold = "", "OpenCL's queries; the driver tells no registers"
+        told_by, unknown = "", "OpenCL's queries; the driver tells no registers"
     if "registers" not in figures:
-        return KernelResources(None, None, private, local, untold)
+        return KernelResources(None, None, private, local, unknown)
     stored, loaded, registers = (figures.get(name, 0) for name in ("stores", "loads", "spills"))
     return KernelResources(
         figures["registers"],
         max(stored, loaded, 4 * registers),
         figures.get("stack", figures.get("private", private)),
         max(figures.get("local", 0), local),
-        told,
+        told_by,
     )
 
 

@@ -50,7 +50,7 @@ _ALIGNMENT = 256
 _STEEPEST = 1.2
 
 
-def is_asked_for() -> bool:
+def is_enabled() -> bool:
     """Whether the environment asks for autotuning at first calls."""
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "0", "1"):
@@ -98,14 +98,14 @@ def autotune(
     if 0 in (problem.m, problem.n, problem.k):
         return next(built)  # nothing to time
     with trials.restored() as restore:
-        right = trials.right(built, restore)
+        agreeing = trials.agreeing(built, restore)
         left = max(seconds - (clock.now() - begin), _TIMING * seconds)
-        times = trials.times(right, left)
-    best = min(range(len(right)), key=times.__getitem__)
+        times = trials.times(agreeing, left)
+    best = min(range(len(agreeing)), key=times.__getitem__)
     if times[best] > _BETTER * times[0]:
         best = 0
-    reason = f"the fastest of {len(right)} that were timed"
-    measured = replace(right[best].choice, seconds=times[best], reason=reason)
+    reason = f"the fastest of {len(agreeing)} that were timed"
+    measured = replace(agreeing[best].choice, seconds=times[best], reason=reason)
     name = problem.dtype, problem.precision.name
     features = features_of(problem_on(problem, traits))
     record = record_for(features, measured.config, problem.flops / times[best] / 1e9)
@@ -115,7 +115,7 @@ def autotune(
         update_file(path, lambda: extended_file(path, traits, name, [record]))
         reload_database()
         forget_choices()
-    return Tuned(measured, right[best].sequence)
+    return Tuned(measured, agreeing[best].sequence)
 
 
 def check_limits(top: Any, seconds: Any) -> None:
@@ -173,9 +173,9 @@ class _Trials:
             self.queue.finish()
             kept.release()
 
-    def right(self, built: Iterator[Tuned], restore: Callable[[], None]) -> list[Tuned]:
+    def agreeing(self, built: Iterator[Tuned], restore: Callable[[], None]) -> list[Tuned]:
         """The first choice, and those whose results agree with its result."""
-        right: list[Tuned] = []
+        agreeing: list[Tuned] = []
         first = allowed = np.empty(0)
         for one in built:
             restore()
@@ -183,19 +183,19 @@ class _Trials:
                 one.sequence.enqueue(self.arrays, self.scalars)
                 self.queue.finish()
             except (cl.Error, ConfigError, MemoryError):
-                if not right:
+                if not agreeing:
                     raise
                 continue
             result = self._content(self.arrays[2]).astype(complex)
-            if not right:
+            if not agreeing:
                 first = result
             else:
                 allowed = allowed if allowed.size else self._allowed(first)
                 with np.errstate(all="ignore"):
                     if not (~np.isfinite(first) | (np.abs(first - result) <= allowed)).all():
                         continue
-            right.append(one)
-        return right
+            agreeing.append(one)
+        return agreeing
 
     def _allowed(self, result: NDArray[Any]) -> NDArray[Any]:
         """The largest difference of two results by rounding."""
@@ -221,7 +221,7 @@ class _Trials:
         cl.enqueue_copy(self.queue, content, array.base_data, src_offset=low)
         return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)
 
-    def times(self, right: Sequence[Tuned], seconds: float) -> list[float]:
+    def times(self, agreeing: Sequence[Tuned], seconds: float) -> list[float]:
         """The median time of each choice, on rotated sets of operands that exceed the caches."""
         size = sum(
             _memory_of(array)[1] for array in self.arrays[:4] if isinstance(array, cl_array.Array)
@@ -233,14 +233,14 @@ class _Trials:
         is_cpu = bool(self.queue.device.type & cl.device_type.CPU)
         blocker = blocker_of(self.queue)
         bench = Bench(Pace(burst=0.005, rest=1.0 if is_cpu else 0.5, rounds=7, seconds=seconds))
-        for number, (_, sequence) in enumerate(right):
+        for number, (_, sequence) in enumerate(agreeing):
             calls = [
                 functools.partial(sequence.enqueue, one, self.scalars, add_event=False)
                 for one in sets
             ]
             bench.add(Calls(str(number), calls, self.queue.finish, blocker=blocker))
         timings = bench.run()
-        return [timings[str(number)].median for number in range(len(right))]
+        return [timings[str(number)].median for number in range(len(agreeing))]
 
     def _copy(self, array: Any) -> Any:
         """A copy of an array in new memory; constant operands are not copied."""

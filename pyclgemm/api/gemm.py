@@ -13,7 +13,7 @@ from ..problem.problem import Epilogue
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, new_array, through_device
 from ..runtime.queue_state import queue_state
-from .autotune import autotune, is_asked_for
+from .autotune import autotune, is_enabled
 from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
 
 
@@ -132,7 +132,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
         return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    is_tuned = call.config is None and is_asked_for()
+    is_tuned = call.config is None and is_enabled()
     if is_tuned:
         out = call.out
         if out is None:

@@ -102,7 +102,7 @@ def probe_device(device: cl.Device) -> Probe:
         )
     fence, six, sevens = filled("probe/fence.cl.mako"), np.array([6], "i4"), np.array([7, 7], "i4")
     standards = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
-    fences = (one for one in standards if _gives(queue, fence, six, sevens, options=one))
+    fences = (one for one in standards if _computes(queue, fence, six, sevens, options=one))
     shuffle, sub_group_sizes = _shuffle(queue)
     return Probe(
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
@@ -152,7 +152,7 @@ def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: 
     # 1.875 plus the spacing of numbers near 1: a narrower type has another result.
     wanted = np.array([x[0] * x[1] + x[2], x[3] * x[0]], dtype)
     source = filled("probe/arithmetic.cl.mako", extension=extension, type=c_type)
-    return _gives(queue, source, x, wanted)
+    return _computes(queue, source, x, wanted)
 
 
 def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
@@ -171,7 +171,7 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
         item = np.arange(2 * size, dtype=np.int32)
         wanted = 3 * (item // size * size + size - 1 - item % size)
         source = filled("probe/shuffle.cl.mako", name=name, size=size, by_ptx=name == SHFL)
-        return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
+        return _computes(queue, source, np.array([3], np.int32), wanted, items=2 * size)
 
     for name, sizes in tried.items():
         if found := tuple(size for size in sizes if exchanges(name, size)):
@@ -179,7 +179,7 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
     return "", ()
 
 
-def _gives(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:
+def _computes(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:
     """Whether a kernel builds, runs, and computes `wanted` from `x`."""
     y = np.zeros_like(wanted)
     try:

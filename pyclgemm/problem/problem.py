@@ -39,10 +39,10 @@ class MatrixLayout:
         """The layout of the same entries with rows and columns exchanged."""
         return replace(self, order=_EXCHANGED[self.order])
 
-    def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
-        """Whether vectors of `piece_bytes` can be copied as they are, along either index."""
-        pieces = self.alignment * stored_bytes % piece_bytes == 0
-        return pieces and self.order != "strided" and not self.conjugate
+    def has_vectors(self, vector_bytes: int, stored_bytes: int) -> bool:
+        """Whether vectors of `vector_bytes` can be copied as they are, along either index."""
+        is_aligned = self.alignment * stored_bytes % vector_bytes == 0
+        return is_aligned and self.order != "strided" and not self.conjugate
 
 
 @dataclass(frozen=True)

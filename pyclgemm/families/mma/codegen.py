@@ -83,7 +83,7 @@ class CollectedResults:
         self.edges = "elements" if problem.n % self.width else "vectors"
         # Whether C is read likewise, to where the result then goes.
         c = problem.c
-        in_vectors = c is not None and c.in_pieces(self.width * size, size)
+        in_vectors = c is not None and c.has_vectors(self.width * size, size)
         self.c_in_vectors = in_vectors and c is not None and c.order == "row"
         # They are collected where NVIDIA's units leave a lane less than 16 bytes that it can store
         # at once, and slabs have room for them. Sums of slices are in local memory anyway.

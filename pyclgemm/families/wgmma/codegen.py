@@ -118,7 +118,7 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
         along_k = layout.order == ("row" if name == "a" else "column")
         as_it_is = terms == 1 and stored == unit.element_bytes
         reads_it = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-        return as_it_is and layout.in_pieces(units.MAP_ALIGNMENT, stored) and reads_it
+        return as_it_is and layout.has_vectors(units.MAP_ALIGNMENT, stored) and reads_it
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 
@@ -302,7 +302,7 @@ class WgmmaResults:
             return False
         contiguous = self.problem.n if out.order == "row" else self.problem.m
         whole = contiguous * size % units.MAP_ALIGNMENT == 0
-        return whole and out.in_pieces(units.MAP_ALIGNMENT, size)
+        return whole and out.has_vectors(units.MAP_ALIGNMENT, size)
 
     def _c_chunks(self, staging: Staging) -> int:
         """Chunks of each warpgroup whose boxes of C fill the memory of slabs best."""
@@ -311,7 +311,7 @@ class WgmmaResults:
         # a batch would need maps of its own.
         if c is None or config.FILL or self.problem.batch is not None:
             return 0
-        if c.order != staging.order or not c.in_pieces(units.MAP_ALIGNMENT, staging.result_bytes):
+        if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
         room = (config.MWG + config.NWG) * units.ROW_BYTES // staging.bytes
         chunks = config.fragments * staging.chunks
