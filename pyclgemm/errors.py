@@ -4,8 +4,6 @@ All derive from `PyclgemmError`, and each from the built-in exception that a cal
 such as ``ValueError`` for a bad shape.
 """
 
-from __future__ import annotations
-
 
 class PyclgemmError(Exception):
     """Base of every error that pyclgemm raises on purpose."""

@@ -5,8 +5,6 @@ setup.cfg maps them into the package. `importlib.resources` does not find them i
 nor in every kind of editable install, so this module uses plain paths.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 from pathlib import Path

@@ -4,8 +4,6 @@ Products rotate among the sets, so that none finds its operands in a cache. All 
 independent, so that a misplaced one changes the result.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import OrderedDict

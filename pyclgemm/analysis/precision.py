@@ -1,7 +1,5 @@
 """Measure speed and error of every algorithm on a device; table, CSV file and plot."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

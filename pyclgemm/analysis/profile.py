@@ -6,8 +6,6 @@ log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's in the binar
 Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """Reports of the command line: matrix units, packing, profiles, comparisons, the roofline."""
 
-from __future__ import annotations
-
 import io
 import statistics
 from collections.abc import Iterable, Sequence

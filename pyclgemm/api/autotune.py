@@ -3,8 +3,6 @@
 Its interface follows NVIDIA's nvmath-python: plan, autotune, execute.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Many products in one launch: `gemm_batched`, and `matmul` by NumPy's rules."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

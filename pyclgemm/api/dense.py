@@ -1,7 +1,5 @@
 """Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any

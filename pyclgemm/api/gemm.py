@@ -1,7 +1,5 @@
 """`gemm`: one product of two matrices; calls of one kind share prepared launches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ measures them; `typical_ceilings` estimates them from the architecture. Register
 sub-groups limit how many work-groups are resident on a compute unit (`Occupancy`).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ process. For that call `register_runtimes` points them to a temporary registry w
 entries and the library's true path. pyopencl's bundled loader finds pocl's wheel by itself.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import logging

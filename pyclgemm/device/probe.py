@@ -10,8 +10,6 @@ comments that begin with `MARK`, in which the compiler fills in the registers. B
 assembler, `lift` turns the comments into instructions.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import warnings

@@ -5,8 +5,6 @@ kernels in files. If these cannot be used, pyopencl makes no kernel and pocl off
 library then works without the caches, and warns once.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import errno

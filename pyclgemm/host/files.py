@@ -12,8 +12,6 @@ Every write of the library goes through this module, which guarantees four thing
 A text that cannot be read as JSON raises `JsonError`, whatever is wrong with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

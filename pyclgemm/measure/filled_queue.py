@@ -7,8 +7,6 @@ end, minus the time of the kernel alone. The clock cannot start when the kernel 
 sometimes wakes up after the calls.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections import deque

@@ -8,8 +8,6 @@ bound ``k u |A| |B|`` would miss a missing block of a long k. If elements are sp
 `pyclgemm.problem.precision.Precision.product_error` is added.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The bounds of sizes are here; those of a configuration's parameters are in its kernel family.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 

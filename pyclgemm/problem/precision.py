@@ -4,8 +4,6 @@ The names are those of JAX's ``jax.lax.DotAlgorithmPreset``: operand type of A, 
 type of B, type of the accumulator. A complex product uses the name of its real parts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"

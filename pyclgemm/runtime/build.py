@@ -7,8 +7,6 @@ and its files are unpickled. Here files are written whole, have a checksum and n
 damaged file is written again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

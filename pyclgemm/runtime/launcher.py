@@ -5,8 +5,6 @@ only if they differ from those of the last call. Each call takes a set of kernel
 returns it unless it raises (`pyclgemm.runtime.queue_state` says why).
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

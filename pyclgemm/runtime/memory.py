@@ -1,7 +1,5 @@
 """Allocate device memory, transfer NumPy arrays, and turn a driver's errors into the library's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias

@@ -5,8 +5,6 @@ and returns them at its end. If it raises, it returns nothing, and the next call
 two calls never share them, whether in two threads or in a signal handler that interrupts a call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from collections import deque
