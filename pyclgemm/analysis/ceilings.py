@@ -117,7 +117,11 @@ def measure_ceilings(
         if has:
             job = arithmetic_job(traits, name)
             steps.append((f"arithmetic in {name}", arithmetic, name, job))
-    for family, kind, find, job_of in _UNITS:
+    kinds_of_units: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
+        ("matrix", "matrix", matrix_unit, unit_job),
+        ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
+    )
+    for family, kind, find, job_of in kinds_of_units:
         for unit in units_of(traits, find):
             name, job = unit_name(family, unit.operand), job_of(traits, unit)
             steps.append((f"{kind} units, {unit.operand}", units, name, job))
@@ -244,13 +248,6 @@ def warpgroup_job(traits: DeviceTraits, unit: WgmmaUnit) -> Job:
     each = 2 * FRAGMENT_ROWS * WGMMA_COLUMNS * unit.k
     amount = each * UNIT_STEPS * WARPGROUPS * groups
     return Job(replace(source, target=TARGET), groups, amount)
-
-
-#: Families with units: the name of their units, how these are found, and the jobs that time them.
-_UNITS: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
-    ("matrix", "matrix", matrix_unit, unit_job),
-    ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
-)
 
 
 def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any]) -> list[Any]:

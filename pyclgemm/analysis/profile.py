@@ -40,8 +40,6 @@ from ..selection.select import Choice
 from .ceilings import peak_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
-#: Work-items that read local memory together, if the architecture is unknown.
-_SUB_GROUP = 32
 #: The largest bound explains the time if it is at least this part of it.
 _EXPLAINS = 0.5
 #: Balance and useful work below `_FULL`, and occupancy below `_FEW_SUB_GROUPS`, are a reason.
@@ -382,7 +380,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     held = max(resources.local_bytes, family.local_bytes(config, problem.dtype))
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
-    sub_group = limits.sub_group if limits else _SUB_GROUP
+    sub_group = limits.sub_group if limits else 32
     packed = tuple(name for name in OPERANDS if f"packed_{name}" in schedule.workspaces)
     rounds = main.values.get("rounds")  # of Stream-K
     division = None if rounds is None else Division(main.groups[0], rounds)

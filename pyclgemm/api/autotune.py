@@ -42,8 +42,6 @@ _MOST_SECONDS = 3600.0
 _BUILDING, _TIMING = 0.5, 0.1
 #: Another choice replaces the first one if its time is less than this part; the rest is noise.
 _BETTER = 0.985
-#: A copy of an array has the same offset modulo this many bytes.
-_ALIGNMENT = 256
 #: An upper bound of the derivatives of all activations (GELU's reaches 1.13).
 _STEEPEST = 1.2
 
@@ -256,5 +254,5 @@ class _Trials:
 def _memory_of(array: Any) -> tuple[int, int]:
     """The aligned offset of an array in its buffer, and the bytes from there to its end."""
     low, high = byte_range(array)
-    low -= low % _ALIGNMENT
+    low -= low % 256  # a copy from here on has the alignment of the array
     return low, high - low

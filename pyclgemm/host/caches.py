@@ -22,9 +22,6 @@ import pyopencl as cl
 
 from .files import write_trial
 
-#: Bytes that must be free for pocl, which ends the process when its disk is full.
-_POCL_BYTES = 2**24
-
 #: Folders that a warning has named.
 _warned: list[Path] = []
 
@@ -75,7 +72,7 @@ def make_room_for_pocl() -> None:
     if folder is None:
         return
     try:
-        _check_folder(folder, _POCL_BYTES)
+        _check_folder(folder, 2**24)  # pocl ends the process when its disk is full
     except OSError as fault:
         warn_uncached(folder, fault)
         with contextlib.suppress(OSError):  # pocl offers no device then, and other runtimes work

@@ -29,9 +29,6 @@ from typing import Any
 
 from ..errors import FileError
 
-#: Seconds to wait for the lock of another process. A change takes milliseconds.
-LOCK_SECONDS = 30.0
-
 
 @dataclass(frozen=True)
 class Purpose:
@@ -92,11 +89,12 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
 
 
 @contextmanager
-def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+def locked(path: Path, purpose: Purpose, seconds: float = 30.0) -> Iterator[None]:
     """Hold the lock of a file, which need not exist; other processes that take it wait.
 
     A second file in the same folder is locked. The system frees it when the process ends for any
-    reason. `FileError` is raised if another process holds the lock for more than `seconds`.
+    reason. `FileError` is raised if another process, which should need milliseconds, holds the
+    lock for more than `seconds`.
     """
     from filelock import FileLock, Timeout
 
@@ -209,8 +207,6 @@ def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
 MOST_DEPTH = 32
 #: Most bytes of a JSON file. The largest database that ships has 0.4 MB.
 MOST_BYTES = 4 << 20
-#: Most bytes of a log: some 200,000 trials.
-MOST_LOG_BYTES = 64 << 20
 
 
 class JsonError(ValueError):
@@ -262,7 +258,8 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a log; bytes that are not UTF-8 are replaced."""
-    return read_bytes(path, MOST_LOG_BYTES).decode("utf-8", "replace").splitlines()
+    most_bytes = 64 << 20  # some 200,000 trials
+    return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

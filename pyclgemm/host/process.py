@@ -21,8 +21,6 @@ from types import FrameType
 
 #: The thread that ends the interpreter; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
-#: Seconds that the exit waits for other threads to leave the runtime. A build may take that long.
-_SECONDS_TO_LEAVE = 60.0
 
 _exiting = False
 
@@ -69,7 +67,7 @@ def _leave(process: int) -> None:
     if os.getpid() != process:
         return  # a forked child has no threads but its own
     _exiting = True
-    deadline = time.monotonic() + _SECONDS_TO_LEAVE
+    deadline = time.monotonic() + 60.0  # a build may take that long
     while time.monotonic() < deadline:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if others.isdisjoint(list(_calls.values())):

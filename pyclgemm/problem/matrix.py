@@ -20,8 +20,6 @@ from .problem import MatrixLayout, Order
 MAX_ALIGNMENT = 16
 
 _RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in result_dtypes(dtype)))
-#: Arguments that have the element type of the result.
-_RESULT_ARGUMENTS = ("out", "c", "bias")
 
 Transposition = Literal["N", "T", "C"]
 
@@ -119,7 +117,7 @@ def check_dtype(name: str, dtype: Any, taken: tuple[str, ...] = ()) -> None:
     """Raise `DtypeError` unless some product takes elements of `dtype` for argument `name`."""
     if not dtype.isnative:
         raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    taken = taken or (_RESULT_DTYPES if name in _RESULT_ARGUMENTS else DTYPES)
+    taken = taken or (_RESULT_DTYPES if name in ("out", "c", "bias") else DTYPES)
     if dtype.name not in taken:
         raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
 

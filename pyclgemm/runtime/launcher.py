@@ -99,9 +99,6 @@ _SCALARS: dict[str, tuple[Any, str]] = {
     "double2": (np.complex128, "dd"),
 }
 
-#: The most idle sets of kernels of a sequence. There are several only if several threads call.
-_MOST_IDLE = 8
-
 
 def _kernel_scalar(argument: Argument, value: Any) -> Any:
     """Convert a number to the NumPy scalar for a kernel's argument."""
@@ -204,7 +201,8 @@ class LaunchSequence:
             *map(Buffer, schedule.workspaces),
         )
         self._numbers: tuple[LaunchArgument, ...] = *map(Offset, roles), *map(Scalar, scalars)
-        self._idle = deque([self._bind()], maxlen=_MOST_IDLE)
+        #: Idle sets of kernels. There are several only if several threads call.
+        self._idle = deque([self._bind()], maxlen=8)
 
     def enqueue(
         self,

@@ -72,10 +72,6 @@ class Workspaces:
         return buffer
 
 
-#: The attribute of a queue object that holds its state.
-_ATTRIBUTE = "_pyclgemm_state"
-
-
 class QueueState:
     """Prepared calls and idle workspaces of one queue."""
 
@@ -95,13 +91,13 @@ class QueueState:
 
 
 def queue_state(queue: cl.CommandQueue) -> QueueState:
-    """The state of a queue, made at first use; raise `DtypeError` if it is no queue."""
-    state: QueueState | None = getattr(queue, _ATTRIBUTE, None)
+    """The state of a queue, an attribute made at first use; may raise `DtypeError`."""
+    state: QueueState | None = getattr(queue, "_pyclgemm_state", None)
     if state is None:
         check_queue(queue)
         state = QueueState(queue)
         # Two threads may each make a state: the second stays, the first serves one call.
-        setattr(queue, _ATTRIBUTE, state)
+        queue._pyclgemm_state = state
     return state
 
 
