@@ -89,8 +89,7 @@ class FileError(PyclgemmError, OSError):
 def printable(text: str, *, lines: bool = False) -> str:
     """Escape control characters in a text from outside; `lines` keeps line breaks.
 
-    Escape sequences in names of devices or in database files could forge a terminal's content, and
-    marks of writing direction could reorder it.
+    Escape sequences, or marks of writing direction, in the name of a device could forge output.
     """
     return "".join(
         one

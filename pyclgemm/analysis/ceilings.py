@@ -1,10 +1,9 @@
 """Measure the ceilings of a device: arithmetic, global and local memory, caches, launches.
 
-Devices do not hold the clocks of their data sheets, and CPUs have no such figures. So small
-kernels measure the roofs of the roofline model (S. Williams, A. Waterman and D. Patterson,
-"Roofline: An Insightful Visual Performance Model for Multicore Architectures", Communications of
-the ACM 52(4), 2009). The fastest burst is the ceiling. The user's folder keeps the ceilings, in
-one file for each device and driver.
+Devices do not hold the clocks of their data sheets. So small kernels measure the roofs of the
+roofline model (S. Williams, A. Waterman and D. Patterson, "Roofline: An Insightful Visual
+Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009) by their
+fastest burst. The user's folder keeps the ceilings, in one file for each device and driver.
 """
 
 from __future__ import annotations

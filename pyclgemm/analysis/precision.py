@@ -43,7 +43,6 @@ class Algorithm(NamedTuple):
         return f"{self.operand} to {self.result}, {self.precision}"
 
 
-#: The algorithm that others are compared with.
 BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
 
 #: All algorithms of the library; for each operand type those first that sum in this type.

@@ -80,8 +80,7 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
     return figures
 
 
-#: Keys of AMD's metadata, a MessagePack map in a note of the ELF file; and MessagePack's form of
-#: an unsigned integer.
+#: Keys of AMD's metadata, a MessagePack map in the ELF file; MessagePack's unsigned integers.
 _AMD = {
     "registers": rb"\.vgpr_count",
     "spills": rb"\.vgpr_spill_count",
@@ -117,8 +116,7 @@ def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -
         return KernelResources(None, None, None, local, "does not apply to CPUs")
     figures: dict[str, int] = {}
     if traits.vendor == "nvidia":
-        # If the driver takes a program from its cache, it has no log. A program with a kernel of
-        # a new name is not in the cache.
+        # A program from the driver's cache has no log; one with a kernel of a new name is compiled.
         fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
         for text in (source.text, fresh):
             if "registers" not in figures:
@@ -348,9 +346,7 @@ class Profile:
 
     analysis: Analysis
     ceilings: Ceilings
-    # Median time of one product with packing and launches; except on CPUs without the host's
-    # time, as in a stream of products.
-    seconds: float
+    seconds: float  # median of one product with packing; except on CPUs without the host's time
     bounds: tuple[Bound, ...]  # of `bounds_of`
     verdict: Verdict
 

@@ -228,10 +228,7 @@ def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
 
 
 def plot_roofline(profile: Profile, path: Path) -> None:
-    """Draw the ceilings of a device, and a product at its intensity in each level of memory.
-
-    Slopes are bandwidths, the level line is arithmetic.
-    """
+    """Draw bandwidths as slopes, arithmetic as a level, and a product at its intensities."""
     figure = new_figure()
     axes = figure.subplots()
     problem = profile.analysis.product.problem

@@ -1,5 +1,4 @@
 """The functions for users: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, layers.
 
-It checks arguments, asks `selection` for a kernel and passes launches to `runtime`. Autotuning
-times the choices of `selection` with `measure`.
+It checks arguments and passes the launches of a chosen kernel to `runtime`; autotuning times them.
 """

@@ -1,7 +1,4 @@
-"""Autotuning in a program: time the choices of least predicted time on the caller's arrays.
-
-Its interface follows NVIDIA's nvmath-python: plan, autotune, execute.
-"""
+"""Autotuning in a program, as in NVIDIA's nvmath-python: plan, autotune, execute."""
 
 import contextlib
 import functools
@@ -76,8 +73,7 @@ def autotune(
 
     `arrays` are a, b, the result, whose content is restored, then c and the bias if they are used;
     `scalars` are alpha and beta. After half of the `seconds` no more of the `top` choices is built.
-    The saved record serves products of equal `Features`. There are no records for strided operands.
-    Errors are those of `GemmPlan.autotune`.
+    The saved record serves products of equal `Features`. Errors are those of `GemmPlan.autotune`.
     """
     check_limits(top, seconds)
     clock = clock or Clock()

@@ -95,11 +95,7 @@ _DOUBLES = ("sm_80", "sm_90", "gfx90a", "gfx942")
 
 
 def typical_ceilings(traits: DeviceTraits) -> Ceilings:
-    """Estimate the ceilings of a device from its traits.
-
-    The clock, and the work of a compute unit in a clock, are typical of the architecture, or of
-    the vendor if the driver does not tell the architecture.
-    """
+    """Estimate the ceilings of a device from its compute units and its architecture or vendor."""
     is_cpu = traits.type == "cpu"
     other = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
     unit = matching(_UNITS, traits.architecture) or other
@@ -204,8 +200,7 @@ def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) 
 
 #: By a pattern of the architecture. NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", and
 #: the allocation units of the CUDA Occupancy Calculator. AMD: LLVM, "User Guide for AMDGPU
-#: Backend", and the ISA documents of RDNA and CDNA; on RDNA a compute unit is a work-group
-#: processor, as in AMD's OpenCL.
+#: Backend", ISA documents of RDNA, per work-group processor, and of CDNA.
 _LIMITS = {
     "sm_7[02]": _nvidia(64, 32, 96, reserved=0),
     "sm_75": _nvidia(32, 16, 64, reserved=0),
@@ -239,8 +234,7 @@ def limits_of(traits: DeviceTraits) -> UnitLimits | None:
 def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, registers: int) -> int:
     """Work-groups that are resident on a compute unit, at least 1.
 
-    A work-group has `work_items` and `local_bytes` of local memory; a work-item has `registers` of
-    32 bits.
+    `local_bytes` are those of a work-group, `registers` of 32 bits those of a work-item.
     """
     limits = limits_of(traits) or _USUAL
     return max(1, min(limits.bounds(traits, work_items, local_bytes, registers).values()))

@@ -28,8 +28,7 @@ NO_DEVICE = "the platform offers no device"
 #: The file name under which Intel's library is loaded.
 INTEL_LIBRARY = "libintelocl.so"
 
-#: Variables that choose runtimes. ocl-icd reads the first two, the Khronos loader the first and
-#: the last.
+#: Variables that choose runtimes: ocl-icd reads the first two, Khronos's loader the first and last.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 
 

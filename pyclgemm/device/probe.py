@@ -142,8 +142,7 @@ def summary(error: Exception) -> str:
 def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: Any) -> bool:
     device = queue.device
     advertised = extension in device.extensions.split()
-    # CPU runtimes and simulators advertise all they have, and print messages on the terminal if a
-    # kernel needs more.
+    # CPU runtimes and simulators advertise all they have; else they print messages on the terminal.
     if not advertised and (not device.type & cl.device_type.GPU or is_software(device.name)):
         return False
     x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)

@@ -31,8 +31,7 @@ _CPU_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4"
 #: Work-items of a GPU compute scalars.
 _GPU_VECTOR_BYTES = 4
 
-#: Compute units of the largest board of an architecture. From gfx10 on AMD's drivers count pairs
-#: ("work-group processors").
+#: Compute units of the largest board; from gfx10 on those of AMD are "work-group processors".
 _COMPUTE_UNITS = {
     "sm_35": 15, "sm_52": 24, "sm_60": 56, "sm_61": 28, "sm_70": 80, "sm_75": 72, "sm_80": 108,
     "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170,
@@ -70,10 +69,8 @@ class DeviceTraits:
     local_memory_bytes: int  # of a work-group
     max_allocation_bytes: int  # the largest buffer
     vector_bytes: int  # of a CPU's vector register; 4 on GPUs, whose work-items compute scalars
-    #: Whether the compiler has arithmetic in double, and in half. Every device loads and stores
-    #: half.
-    float64: bool
-    float16: bool
+    float64: bool  # arithmetic in double
+    float16: bool  # arithmetic in half, which every device loads and stores
     fast_fma32: bool  # ``fma`` is one instruction, not a software emulation
     fast_fma64: bool
     #: Build options for a fence of device scope, which orders the writes of a work-group before
@@ -123,9 +120,9 @@ class DeviceTraits:
         """Whether the runtime is pocl 5.0, whose compiler has two faults (on an AVX-512 CPU).
 
         It miscompiles kernels that copy slabs to local memory between barriers, even without
-        optimisation: some work-items write far outside the result. Kernels with barriers only
-        around a sum, such as those of the gemv family, are right. It also crashes on the small
-        family's float16 kernels if k or alpha is 0. pocl 3.1 has neither fault.
+        optimisation: some work-items write far outside the result. Barriers only around a sum, as
+        in the gemv family, do no harm. It also crashes on the small family's float16 kernels if k
+        or alpha is 0. pocl 3.1 has neither fault.
         """
         return self.platform == "Portable Computing Language" and self.driver.startswith("5.0")
 

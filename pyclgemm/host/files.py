@@ -8,8 +8,6 @@ Every write of the library goes through this module, which guarantees four thing
   of several processes do not mix.
 - No lost updates: a file is locked from its reading to its writing.
 - One error: an `OSError` becomes a `FileError` that names the file's purpose and a way out.
-
-A text that cannot be read as JSON raises `JsonError`, whatever is wrong with it.
 """
 
 import contextlib
@@ -62,9 +60,8 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
 def append_line(path: Path, line: str, purpose: Purpose) -> None:
     """Append a line and a newline to a file, or make it with its folder.
 
-    Each call is one write to the system, so several processes may append at once. If the disk
-    fills up within the line, the written part is removed. If the file ends within a line, that
-    line is ended first.
+    Each call is one write, so several processes may append at once. If the disk fills up within
+    the line, its written part is removed. If the file ends within a line, that line is ended first.
     """
     data = line.encode() + b"\n"
     with _file_errors(path, purpose):
@@ -92,9 +89,8 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
 def locked(path: Path, purpose: Purpose, seconds: float = 30.0) -> Iterator[None]:
     """Hold the lock of a file, which need not exist; other processes that take it wait.
 
-    A second file in the same folder is locked. The system frees it when the process ends for any
-    reason. `FileError` is raised if another process, which should need milliseconds, holds the
-    lock for more than `seconds`.
+    A second file in the same folder is locked, which the system frees when the process ends. Others
+    should need milliseconds; after `seconds` of waiting `FileError` is raised.
     """
     from filelock import FileLock, Timeout
 
@@ -202,8 +198,7 @@ def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
         raise FileError(error.errno, message, str(path)) from error
 
 
-#: Deepest nesting of objects and lists: no format of the library has as much, and it is far below
-#: Python's recursion limit.
+#: Deepest nesting: more than any format of the library has, far below Python's recursion limit.
 MOST_DEPTH = 32
 #: Most bytes of a JSON file. The largest database that ships has 0.4 MB.
 MOST_BYTES = 4 << 20

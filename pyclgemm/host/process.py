@@ -33,11 +33,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(s
 
 
 class InRuntime:
-    """A context manager that marks a call into the OpenCL runtime.
-
-    Once the interpreter exits, it blocks every thread but the main one for ever, as Python itself
-    does from version 3.14 on.
-    """
+    """Marks a call into the OpenCL runtime; during the exit it blocks all but the main thread."""
 
     __slots__ = ()
 

@@ -25,8 +25,7 @@ import pyopencl as cl
 from . import filled_queue
 from .filled_queue import Blocker, Burst, Clock, Contender
 
-#: Rotated sets take at least these bytes, more than the largest cache of a GPU. The caches of some
-#: CPUs are larger, but shared.
+#: Least bytes of rotated sets, more than any cache of a GPU; larger caches of CPUs are shared.
 _LEAST_BYTES = 128 << 20
 MOST_SETS = 64
 #: Seconds of the shortest burst, so that an interruption of the machine is not a whole burst.
@@ -64,8 +63,8 @@ class Pace:
         return max(min(self.rest * worked, self.longest_rest), unrest)
 
 
-#: The paces of each user on CPUs, which throttle sooner, and on other devices. The tuner rests a
-#: GPU while it compiles the next candidate.
+#: The paces of each user on CPUs, which throttle sooner, and on other devices. In the tuner a GPU
+#: also rests while the next candidate is compiled.
 PACES: dict[str, tuple[Pace, Pace]] = {
     "tuner": (
         Pace(burst=0.012, rest=4.0, rounds=7, seconds=4.0),

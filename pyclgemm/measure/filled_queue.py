@@ -1,10 +1,9 @@
 """Time short products on a queue that the host has filled ahead of the device.
 
 A call from Python costs the host at least 8 us, more than a small product takes on a GPU: a plain
-loop would time the host, and all configurations would seem equal. So a kernel of known duration
-holds the queue while calls are enqueued behind it. The calls take the time from its start to their
-end, minus the time of the kernel alone. The clock cannot start when the kernel ends, as the host
-sometimes wakes up after the calls.
+loop would time the host. So a kernel of known duration holds the queue while calls are enqueued
+behind it. The calls take the time from its start to their end, minus the time of the kernel alone.
+The clock cannot start when the kernel ends, as the host sometimes wakes up after the calls.
 """
 
 import statistics
@@ -20,8 +19,7 @@ import pyopencl as cl
 from ..host.caches import new_kernel
 from ..runtime.build import compiled_program
 
-#: A chain of dependent steps in one work-item: no compiler can shorten it, and its time hardly
-#: depends on the device's other work.
+#: A chain of dependent steps: no compiler shortens it, and other work hardly delays it.
 _SOURCE = """
 __kernel void hold(__global float *state, const int steps)
 {

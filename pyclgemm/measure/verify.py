@@ -24,8 +24,7 @@ _LAMBDA = 10.0
 _WHOLE = 1 << 27
 #: The least number of sampled rows or columns: the first, the last, and random ones.
 _SAMPLED = 6
-#: The least multiply-adds that a product of a batch counts for, as NumPy multiplies small matrices
-#: slowly.
+#: A product of a batch counts for at least so many: NumPy multiplies small matrices slowly.
 _PRODUCT = 1 << 21
 #: Columns of B that are converted to float64 at a time.
 _BLOCK = 1024
@@ -82,9 +81,8 @@ def reference(
 ) -> tuple[Part, ...]:
     """Compute the product of `a` and `b`, or parts of it, in float64.
 
-    At most `most_work` multiply-adds are spent on rows, and on products of a batch. A larger
-    product has the first and last row, random rows between, and a few columns; a larger batch is
-    sampled in the same way.
+    At most `most_work` multiply-adds are spent on rows, and on products of a batch. A larger one
+    has the first, the last and random rows, and a few columns, or likewise some products.
     """
     most_work = _WHOLE if most_work is None else most_work
     (m, k), n = a.shape[-2:], b.shape[-1]

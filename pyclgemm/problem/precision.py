@@ -18,8 +18,7 @@ class Precision:
     name: str  # JAX's, such as "F32_F32_F32"
     operand: str  # NumPy name of the real type in which operands are stored
     arithmetic: str  # NumPy name of the real type in which products are formed and summed
-    #: The type that a matrix unit multiplies: "float16", "float64", "tf32", "bfloat16" or "int8";
-    #: None where no unit has this arithmetic.
+    #: The type that matrix units multiply, such as "tf32"; None if no unit has this arithmetic.
     multiplied: str | None = None
     #: Products that are summed for each product of two elements. If there are several, elements
     #: are split into parts of the type `multiplied`.
@@ -59,9 +58,8 @@ class Precision:
     def multiplied_by_units_alone(self) -> bool:
         """Whether only kernels that use matrix units compute it.
 
-        If elements are multiplied as they are stored, their products are exact in the type of the
-        sums, and any kernel that sums in this type computes the same. Only the kernels for matrix
-        units round or split elements.
+        Products of elements as they are stored are exact in the type of the sums, so any kernel
+        that sums in this type computes the same. Only kernels for units round or split elements.
         """
         return self.multiplied is not None and self.multiplied != self.operand
 
@@ -143,10 +141,9 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
 class PartType:
     """The type of the parts of a split float32, which matrix units multiply instead.
 
-    The first part has the leading bits of the float32, the second the leading bits of the
-    remainder, and so on. The products of parts are summed, small ones first (G. Henry, P. Tang,
-    A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-    Computations", ARITH 2019).
+    The first part has the leading bits of the float32, the second those of the remainder, and so
+    on. Products of parts are summed, small ones first (G. Henry, P. Tang, A. Heinecke, "Leveraging
+    the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", ARITH 2019).
     """
 
     name: str  # the type's name in the units' instructions

@@ -1,7 +1,6 @@
 """The facts about one product that decide which kernel runs: the key of every cache.
 
-A `GemmProblem` describes a call without buffers, offsets and the values of strides. Two calls with
-equal problems run the same machine code.
+A `GemmProblem` has no buffers, offsets or strides. Calls of equal problems run the same code.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any, Literal, TypeAlias
 from ..errors import ArgumentError
 from .precision import Precision, is_complex, result_dtypes
 
-#: "row": elements of a row are contiguous (C order). "column": those of a column are (Fortran
-#: order). "strided": neither.
+#: Which elements are contiguous: those of a row (C order), of a column (Fortran order), or none.
 Order = Literal["row", "column", "strided"]
 
 #: The order of a matrix, or the axis of a bias, once rows and columns are exchanged.
@@ -28,8 +26,7 @@ class MatrixLayout:
     """How one matrix lies in memory, as far as a kernel's text depends on it."""
 
     order: Order
-    #: A power of two, in elements, that divides the offset and the leading dimension: vectors up
-    #: to this width are aligned.
+    #: Vectors of so many elements are aligned: it divides the offset and the leading dimension.
     alignment: int = 1
     conjugate: bool = False  # elements are conjugated as they are read
     scattered: bool = False  # a batch has an array of offsets instead of one stride

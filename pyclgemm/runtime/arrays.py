@@ -1,7 +1,6 @@
 """Operands that are not plain arrays: sequences and stacks of matrices, packed matrices, views.
 
-They have those attributes of an array that the library reads: shape, strides, element type, buffer
-and offset.
+Like arrays, they have a shape, strides, an element type, a buffer and an offset.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ class View:
 
 
 class MatrixSequence:
-    """Matrices of one shape and one pair of strides anywhere in one buffer, as a 3-D array.
+    """Matrices with the shape and strides of `first`, at `byte_offsets` (int64) in its buffer.
 
-    They have the shape and strides of `first` and begin at `byte_offsets` (int64) in its buffer.
     Readers wait for all events in `event_lists`.
     """
 

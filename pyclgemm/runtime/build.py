@@ -1,10 +1,9 @@
 """Compile source text to kernels, once for each context and device.
 
-Binaries are cached on disk for runtimes that have no cache of their own: Intel's runtime for CPUs
-compiles a kernel in two seconds and loads its binary in 20 ms. pyopencl's cache is not used: a
-process that is killed at the wrong moment leaves a lock for which every later build waits a minute,
-and its files are unpickled. Here files are written whole, have a checksum and need no lock; a
-damaged file is written again.
+Binaries are cached on disk for runtimes without a cache: Intel's runtime for CPUs compiles a kernel
+in two seconds and loads its binary in 20 ms. pyopencl's cache is not used: its files are unpickled,
+and a killed process may leave a lock for which every later build waits a minute. Here files are
+written whole and have a checksum; a damaged file is written again.
 """
 
 import contextlib

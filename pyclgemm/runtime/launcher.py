@@ -33,11 +33,10 @@ _handle = operator.attrgetter("int_ptr")
 class KernelLaunch:
     """Launches of one kernel, whose arguments the caller sets, with fixed sizes on one queue.
 
-    pyopencl makes an event for every launch. With NVIDIA's driver an event costs the device 2 us
-    (an empty kernel in a stream of launches on an H100 takes 3.9 us with an event, 1.9 us without),
-    as much as a small product. If no event is wanted, ctypes calls the OpenCL function in the
-    library that pyopencl uses, with pyopencl's handles (`int_ptr`). This costs the host 2.5 us,
-    more than the events of a CPU device.
+    pyopencl makes an event for every launch. With NVIDIA's driver it costs the device 2 us (an
+    empty kernel in a stream of launches on an H100 takes 3.9 us with an event, 1.9 us without). If
+    no event is wanted, ctypes calls OpenCL in the library that pyopencl uses, with its handles
+    (`int_ptr`). This costs the host 2.5 us, more than the event of a CPU device.
     """
 
     def __init__(
@@ -105,8 +104,7 @@ def _kernel_scalar(argument: Argument, value: Any) -> Any:
     scalar, parts = _SCALARS[argument.kind]
     values = (value,) if len(parts) == 1 else (value.real, value.imag)
     try:
-        # NumPy's result for a number out of range depends on `numpy.errstate`, and without "=" it
-        # would silently be infinity.
+        # Without "=", and in NumPy by `numpy.errstate`, a number out of range becomes infinity.
         content = struct.pack(f"={parts}", *values)
     except (OverflowError, struct.error):
         raise ArgumentError(

@@ -76,8 +76,7 @@ class QueueState:
     """Prepared calls and idle workspaces of one queue."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
-        #: A second object of the same OpenCL queue: the caller's object refers to this state, and
-        #: a reference back would keep both alive.
+        #: A second object of the OpenCL queue: the caller's object must not be kept alive.
         self.queue = cl.CommandQueue.from_int_ptr(queue.int_ptr, retain=True)
         #: On Intel's CPU runtime a queue does not keep its context alive.
         self.context = queue.context
