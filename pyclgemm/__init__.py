@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .device.discovery import register_runtimes
 from .host.caches import make_room_for_pocl
 
-# The first OpenCL call of a process fixes which runtimes it sees, so this comes first.
+# The first OpenCL call of a process fixes its runtimes, so these calls come first.
 make_room_for_pocl()
 register_runtimes()
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what most programs do not need only where it is asked for."""
+    """Import `calibrate` when it is used, as most programs do not need it."""
     if name != "calibrate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .tuning.calibrate import calibrate

@@ -1,4 +1,4 @@
-"""Makes ``python -m pyclgemm`` the command line."""
+"""The command line as ``python -m pyclgemm``."""
 
 from .cli.main import main
 

@@ -1,14 +1,8 @@
-"""The exceptions of pyclgemm, and how their messages show text from outside.
+"""The exceptions of pyclgemm, and the safe display of outside text in messages.
 
-All of them derive from `PyclgemmError`, so one ``except`` catches them. Each is also the built-in
-exception that a caller would expect: code that does not know pyclgemm catches a bad shape as a
-``ValueError``.
+All derive from `PyclgemmError`, and each from the built-in exception that a caller would expect,
+such as ``ValueError`` for a bad shape.
 """
-
-from __future__ import annotations
-
-import functools
-from typing import Any
 
 
 class PyclgemmError(Exception):
@@ -24,7 +18,7 @@ class ShapeError(ArgumentError):
 
 
 class DtypeError(PyclgemmError, TypeError):
-    """An argument has a type or an element type that is not supported there."""
+    """An argument has an unsupported type or element type."""
 
 
 class UnsupportedError(PyclgemmError, NotImplementedError):
@@ -36,19 +30,19 @@ class ConfigError(PyclgemmError, ValueError):
 
 
 class LaunchError(ConfigError, RuntimeError):
-    """The device refused to launch a kernel, which asks for more than the device has."""
+    """The device refused to launch a kernel that needs more resources than it has."""
 
 
 class AllocationError(PyclgemmError, MemoryError):
-    """The device has no memory for an array, or for scratch space of the library."""
+    """The device has no memory for an array or for the library's scratch space."""
 
 
 class DatabaseError(PyclgemmError, ValueError):
-    """A database file is malformed, or holds a configuration that cannot be valid."""
+    """A database file is malformed or has an invalid configuration."""
 
 
 class DatabaseWarning(UserWarning):
-    """A record of a database file cannot be used and is left out; the others count."""
+    """A record of a database file cannot be used and is ignored."""
 
 
 class KernelBuildError(PyclgemmError, RuntimeError):
@@ -83,31 +77,19 @@ class FileError(PyclgemmError, OSError):
     Attributes
     ----------
     errno : int or None
-        The system's number of the cause, as in any `OSError`.
+        The system's error number, as in any `OSError`.
     filename : str or None
-        The file that was to be written.
+        The file that could not be written.
     """
 
-    def __init__(
-        self, message: str, *, errno: int | None = None, filename: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.errno = errno
-        self.filename = filename
-
     def __str__(self) -> str:
-        return str(self.args[0])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = functools.partial(FileError, errno=self.errno, filename=self.filename)
-        return made, (str(self),)
+        return str(self.strerror)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Escape the characters that a terminal would obey instead of show; `lines` keeps breaks.
+    """Escape control characters in a text from outside; `lines` keeps line breaks.
 
-    Names of devices and the strings of database files come from others. Escape sequences in them
-    could clear or forge what a terminal shows, and marks of writing direction could reorder it.
+    Escape sequences, or marks of writing direction, in the name of a device could forge output.
     """
     return "".join(
         one

@@ -1,11 +1,9 @@
-"""Find what ships with the library: its version, kernel templates and databases.
+"""Find the library's version, kernel templates and databases.
 
-In an installed wheel the folders are packages inside `pyclgemm`. In a source tree they stand beside
-it, and setup.cfg maps them into the package. `importlib.resources` finds them neither in a bare
-checkout nor in every kind of editable install, so this module uses plain paths.
+An installed wheel has the folders inside `pyclgemm`. A source tree has them beside it, and
+setup.cfg maps them into the package. `importlib.resources` does not find them in a bare checkout
+nor in every kind of editable install, so this module uses plain paths.
 """
-
-from __future__ import annotations
 
 import functools
 import importlib.metadata
@@ -20,7 +18,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def library_version() -> str:
-    """The version that is installed, if any is."""
+    """The installed version, or "source tree"."""
     try:
         return importlib.metadata.version("pyclgemm")
     except importlib.metadata.PackageNotFoundError:
@@ -28,10 +26,7 @@ def library_version() -> str:
 
 
 def resource_folder(name: str) -> Path:
-    """Find a folder that ships with the library, "kernels_cl" or "databases".
-
-    It is inside the installed package or, in a source tree (known by its setup.cfg), beside it.
-    """
+    """Find the folder "kernels_cl" or "databases" in the package or in a source tree."""
     candidates = [_PACKAGE / name]
     if (_PACKAGE.parent / "setup.cfg").is_file():
         candidates.append(_PACKAGE.parent / name)
@@ -51,18 +46,18 @@ def _templates() -> TemplateLookup:
 
 
 def filled(template: str, **context: Any) -> str:
-    """The text of a template of ``kernels_cl/``."""
+    """Render a template of ``kernels_cl/``."""
     try:
         return str(_templates().get_template(template).render_unicode(**context))
     except IndexError as error:
-        # Where a signal handler raises within Mako, its clean-up may fail and hide that.
+        # If a signal handler raises within Mako, Mako's clean-up may fail and hide the exception.
         if error.__context__ is None:
             raise
         raise error.__context__ from None
 
 
 def names_file(text: str) -> bool:
-    """Whether `text` is the path of a file; a text too long for a path is none."""
+    """Whether a text is the path of a file; one that is too long for a path is not."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Why a kernel is fast or slow: ceilings, occupancy, profile, precision, comparisons.
+"""Explain the speed of kernels: ceilings, occupancy, profiles, precision, comparisons.
 
-It makes operands, measures through `measure`, and changes no choice.
+It makes operands and measures through `measure`; it does not change which kernel is chosen.
 """

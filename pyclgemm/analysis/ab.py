@@ -1,7 +1,7 @@
-"""Compare a change of configuration with a baseline, in turn, on a suite of shapes.
+"""Compare a changed configuration with a baseline on a suite of shapes.
 
-Each side is checked against float64 before a time of it counts; the two are timed A B B A,
-burst by burst, on the same operands. A log keeps the results, one JSON object a line.
+The results of both sides are checked against float64 before they are timed A B B A, burst by
+burst, on the same operands. A log keeps the comparisons, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
+from platformdirs import user_data_path
 
 from ..api.plan import GemmPlan
+from ..device.probe import summary
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
@@ -34,19 +36,19 @@ from .ceilings import ceilings_of
 from .operands import Operands, OperandStore, WrongError, check_room, plan_contender
 from .profile import analyse, assess
 
-#: A change is kept above this gain, and rejected beyond a loss as large.
+#: A change is kept if it gains more than this part, and rejected if it loses more.
 THRESHOLD = 0.02
 
-#: From the median absolute deviation to a standard deviation, and from that to the standard
-#: error of a median (P. Huber and E. Ronchetti, "Robust Statistics", 2009, section 1.1).
+#: Standard deviation over median absolute deviation, and standard error of a median over that of
+#: a mean, for normal errors (P. Huber and E. Ronchetti, "Robust Statistics", 2009, section 1.1).
 _DEVIATION, _MEDIAN_ERROR = 1.4826, 1.2533
 
 
 def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Speed after a change over the speed before: the median over bursts taken in turn.
+    """The speed after a change over the speed before, and the standard error of its logarithm.
 
-    Beside it stands the standard error of its logarithm, which for small values is that of the
-    ratio. `before` and `after` are seconds; burst i of one was taken beside burst i of the other.
+    `before` and `after` are seconds of bursts; bursts of equal index were timed one after the
+    other. The speedup is the median over these pairs.
     """
     logarithms = [math.log(x / y) for x, y in zip(before, after, strict=True)]
     middle = statistics.median(logarithms)
@@ -63,17 +65,15 @@ def combine(ratios: Sequence[float], errors: Sequence[float]) -> tuple[float, fl
 
 
 def decide(ratio: float, spread: float) -> str:
-    """Keep a change that gains more than `THRESHOLD` and the spread; reject one that loses so."""
+    """Keep or reject a change by a gain or loss that exceeds `THRESHOLD` and the spread."""
     if abs(ratio - 1) <= max(THRESHOLD, spread):
         return "noise"
     return "kept" if ratio > 1 else "rejected"
 
 
-#: Names the log in errors of writing.
 LOG = Purpose("the log of comparisons", "name another file with --log")
 
-#: The form of a record.
-_VERSION = 1
+_VERSION = 1  # of the form of records
 
 
 @dataclass(frozen=True)
@@ -82,29 +82,28 @@ class Side:
 
     config: Mapping[str, Any]  # parameters by name, and "path"
     gflops: float  # 1e9 useful operations a second
-    # Figures of `pyclgemm.analysis.profile`: "limit", "share" of the time that it explains,
-    # "occupancy", "registers", "spill_bytes", "local_bytes"; None is what is unknown. Empty
-    # where none were asked for.
+    # Figures of `pyclgemm.analysis.profile`, None if unknown: "limit", its "share" of the time,
+    # "occupancy", "registers", "spill_bytes", "local_bytes". Empty if they were not wanted.
     bottleneck: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ShapeResult:
-    """A comparison on one shape: m, n, k as text, both sides, speed after over before."""
+    """A comparison on one shape, which is m, n, k as text."""
 
     shape: str
     before: Side
     after: Side
-    ratio: float
-    error: float
+    ratio: float  # speed after over speed before
+    error: float  # standard error of its logarithm
 
 
 @dataclass(frozen=True)
 class Record:
-    """A change against a baseline, and what became of it."""
+    """A comparison of a change with a baseline, and the verdict."""
 
-    technique: str  # what the change stands for, in words
-    base: str  # as it was asked for, like the change
+    technique: str  # the purpose of the change, in words
+    base: str  # the user's text, as of the change
     change: str
     dtype: str
     device: str
@@ -112,37 +111,37 @@ class Record:
     driver: str
     version: str  # of the library
     date: str  # ISO 8601, UTC
-    command: str  # what was called
+    command: str  # the command line
     rounds: int  # bursts of each side
-    verdict: str  # of `decide`, or "failed" where nothing could be compared or a result was wrong
-    ratio: float | None  # geometric mean over the shapes of speed after over before
-    spread: float | None  # twice its standard error; None, like the ratio, if nothing was measured
+    verdict: str  # of `decide`, or "failed" if nothing could be compared or a result was wrong
+    ratio: float | None  # speed after over speed before, geometric mean; None if not measured
+    spread: float | None  # twice its standard error
     results: tuple[ShapeResult, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)  # shapes that were not, and why
-    precision: str = ""  # JAX's name; empty in old records, which are of the type's default
+    skipped: Mapping[str, str] = field(default_factory=dict)  # the reason for each skipped shape
+    precision: str = ""  # JAX's name; empty in old records, for the type's default
 
     @property
     def types(self) -> str:
-        """The element type and the arithmetic, where it is known."""
+        """The element type and, if known, the arithmetic."""
         return ", ".join(filter(None, (self.dtype, self.precision)))
 
 
 class _UncomparedError(Exception):
-    """A shape on which the two sides cannot be compared."""
+    """The two sides cannot be compared on a shape."""
 
 
 @dataclass
 class Comparison:
-    """Compares changes on a suite of shapes, on one device that does nothing else.
+    """Compares changes on a suite of shapes, on one device without other work.
 
-    Operands, references and plans that were checked are kept from one change to the next.
+    Operands, references and checked plans are reused from change to change.
     """
 
     queue: cl.CommandQueue
     shapes: Sequence[GemmShape | tuple[int, int, int]]
     dtype: str = "float32"
     precision: str | None = None
-    figures: bool = True  # of the bottlenecks of both sides
+    figures: bool = True  # whether to record the bottlenecks of both sides
 
     def __post_init__(self) -> None:
         self._traits = traits_of(self.queue.device)
@@ -164,10 +163,10 @@ class Comparison:
         command: str = "",
         report: Callable[[GemmShape], None] = lambda shape: None,
     ) -> Record:
-        """Compare one change with a baseline, at least 3 `rounds` of bursts each.
+        """Compare one change with a baseline in at least 3 `rounds` of bursts.
 
-        Shapes on which the change is not possible are skipped, with the reason; a wrong result
-        fails the change. `technique` and `command` are for the record.
+        A shape on which the change is not possible is skipped, with the reason. A wrong result
+        fails the change. `technique` and `command` go into the record.
         """
         if rounds < 3:
             raise ArgumentError(f"rounds is {rounds}; a spread needs at least 3")
@@ -236,14 +235,13 @@ class Comparison:
         )
 
     def _checked(self, operands: Operands, choice: Choice) -> GemmPlan:
-        named = f"{choice.path} {choice.config}"
         try:
             return operands.checked(choice.config, self._precision)
         except WrongError as error:
-            raise _UncomparedError(f"{named} is wrong: {error}") from error
+            raise _UncomparedError(f"{choice.path} {choice.config} is wrong: {error}") from error
         except (ConfigError, UnsupportedError, KernelBuildError, cl.Error, MemoryError) as error:
-            line = str(error).strip().splitlines() or [type(error).__name__]
-            raise _UncomparedError(f"{named} does not run: {line[0]}") from error
+            reason = f"{choice.path} {choice.config} does not run: {summary(error)}"
+            raise _UncomparedError(reason) from error
 
     def _describe(self, product: Product, choice: Choice, seconds: float) -> Side:
         config = {"path": choice.path, **choice.config.as_dict()}
@@ -251,10 +249,10 @@ class Comparison:
         figures: dict[str, Any] = {}
         if self._ceilings is not None:
             analysis = analyse(self.queue, product, choice)
-            found, resources = assess(analysis, self._ceilings, seconds), analysis.resources
+            profile, resources = assess(analysis, self._ceilings, seconds), analysis.resources
             figures = {
-                "limit": found.verdict.limit,
-                "share": round(found.bounds[0].share, 3),
+                "limit": profile.verdict.limit,
+                "share": round(profile.bounds[0].share, 3),
                 "occupancy": analysis.occupancy.share,
                 "registers": resources.registers,
                 "spill_bytes": resources.spill_bytes,
@@ -265,18 +263,16 @@ class Comparison:
 
 def default_log() -> Path:
     """The log in the user's folder; it need not exist."""
-    from platformdirs import user_data_path
-
     return user_data_path("pyclgemm") / "ab.jsonl"
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a record to a log, as one line in one write; `FileError` if that fails."""
+    """Append a record to a log, as one line in one write; may raise `FileError`."""
     append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read all records of a log; `ArgumentError` if it cannot be read, or a line is none."""
+    """Read all records of a log; raise `ArgumentError` if the log or a line cannot be read."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -292,8 +288,8 @@ def read_records(path: Path) -> list[Record]:
         try:
             content = parse_json(line)
             if wrong := best_match(validator.iter_errors(content)):
-                said = shown(wrong.message, 200)
-                raise ValueError(f"{wrong.json_path} is {shown(wrong.instance)}: {said}")
+                fault = shown(wrong.message, 200)
+                raise ValueError(f"{wrong.json_path} is {shown(wrong.instance)}: {fault}")
             del content["record"]
             results = tuple(
                 ShapeResult(**one | {side: Side(**one[side]) for side in ("before", "after")})
@@ -307,7 +303,7 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
-#: What JSON has for the types of the dataclasses' fields, as they are written there.
+#: JSON schemas by the type annotations of the dataclasses' fields.
 _JSON_TYPES: dict[Any, Any] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -319,7 +315,7 @@ _JSON_TYPES: dict[Any, Any] = {
 
 
 def _schema_of(kind: Any, **required: Any) -> dict[str, Any]:
-    """The schema of a dataclass, whose constructor complains of what is missing or unknown."""
+    """The schema of a dataclass; its constructor refuses missing and unknown fields."""
     plain = {one.name: _JSON_TYPES[one.type] for one in fields(kind) if one.type in _JSON_TYPES}
     return {"type": "object", "required": list(required), "properties": plain | required}
 

@@ -1,10 +1,9 @@
-"""What a device can do at most, measured: arithmetic, global and local memory, launches.
+"""Measure the ceilings of a device: arithmetic, global and local memory, caches, launches.
 
-Data sheets give clocks that a device does not hold, and say nothing of CPUs. So small kernels
-measure the roofs of the roofline model (S. Williams, A. Waterman and D. Patterson, "Roofline: An
-Insightful Visual Performance Model for Multicore Architectures", Communications of the ACM 52(4),
-2009). The best burst counts: a ceiling is what was reached at least once. The user's folder keeps
-the ceilings, in one file for each device and driver.
+Devices do not hold the clocks of their data sheets. So small kernels measure the roofs of the
+roofline model (S. Williams, A. Waterman and D. Patterson, "Roofline: An Insightful Visual
+Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009) by their
+fastest burst. The user's folder keeps the ceilings, in one file for each device and driver.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from platformdirs import user_cache_path
 
 from ..codegen.element import ElementType
 from ..codegen.kernel import fma_is_fast
@@ -36,42 +36,38 @@ from ..families.wgmma.codegen import TARGET, descriptor
 from ..families.wgmma.unit import FRAGMENT_ROWS, WARPGROUP, WgmmaUnit, wgmma_unit
 from ..host.files import Purpose, read_json, write_whole
 from ..measure.bench import Bench, Calls, Timing, pace_for
-from ..measure.filled_queue import Contender, QueueBlocker
+from ..measure.filled_queue import Contender, blocker_of
 from ..problem.precision import PRECISIONS, Precision
 from ..runtime.build import build_kernel
 from ..runtime.launcher import KernelLaunch
 
-#: Chains of multiply-adds of a work-item, and steps of each before the loop's end.
+#: Chains of dependent multiply-adds of a work-item, and steps of each in a loop iteration.
 CHAINS, STEPS = 12, 16
-
-#: Reads on their way at the same time.
+#: Independent reads in flight.
 GLOBAL_LOADS, LOCAL_LOADS, LOCAL_REPEATS = 8, 4, 4
-
-#: Sums of a sub-group of a matrix unit, and steps of each before the loop's end.
+#: Accumulators of a sub-group of a matrix unit, and steps of each in a loop iteration.
 UNIT_CHAINS, UNIT_STEPS = 8, 16
-
-#: Warpgroups of a work-group, and columns of the fragment of each: its sums fill the registers.
+#: Warpgroups of a work-group, and columns of each one's fragment: the sums fill the registers.
 WARPGROUPS, WGMMA_COLUMNS = 2, 256
 
-#: Of a register of what a unit multiplies: the bits that vary, and those that are set. Floating
+#: Random operands of units: the bits of a register that vary, and those that are set. Floating
 #: numbers are between 0.5 and 1, of both signs.
 _PATTERNS = {
     "float16": (0x83FF83FF, 0x38003800),
     "bfloat16": (0x807F807F, 0x3F003F00),
     "tf32": (0x807FE000, 0x3F000000),
-    "float64": (0, 0),  # which is no bit pattern in the kernel
+    "float64": (0, 0),  # the kernel uses no bit pattern
     "int8": (0x0F0F0F0F, 0),
 }
 
-#: Work-groups of a device for each compute unit: enough for every latency of a GPU to be hidden.
+#: Work-groups for each compute unit of a GPU, which hide every latency, and for each CPU core.
 _GROUPS_PER_UNIT, _GROUPS_PER_CORE = 16, 2
 _MOST_ITEMS = 256
-
-#: Bytes of the buffer that is read from global memory, within bounds: no cache holds it, and
-#: one pass takes the fastest GPUs 0.3 ms. Drivers report part of their caches only.
+#: Bounds in bytes of the buffer in global memory: no cache holds it, though drivers report only a
+#: part of their caches, and a pass takes at least 0.3 ms on the fastest GPUs.
 _CPU_BUFFER, _GPU_BUFFER, _LARGEST_BUFFER = 2**29, 2**30, 2**31
 _BUFFER_OVER_CACHE = 8
-#: Bytes that the second-level cache of a GPU holds and no first-level one does.
+#: Bytes that fit into the second-level cache of a GPU, but into no first-level cache.
 _CACHED_BUFFER = 2**21
 
 
@@ -79,27 +75,27 @@ _CACHED_BUFFER = 2**21
 class Peak:
     """The ceiling of a kernel's arithmetic."""
 
-    gflops: float  # useful operations: of a product that is made up of several, one
-    name: str  # what multiplies
+    gflops: float  # useful operations: the terms of a split product count once
+    name: str  # the types or units that multiply
 
 
 def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | None:
     """The ceiling of the arithmetic of a family's kernel; None if it was not measured."""
-    asked = FAMILIES[family]
-    unit = ceilings.units.get(unit_name(asked.unit_ceiling, precision.multiplied or ""))
+    known_family = FAMILIES[family]
+    unit = ceilings.units.get(unit_name(known_family.unit_ceiling, precision.multiplied or ""))
     if unit is not None:
         terms = f", {precision.terms} products each" if precision.terms > 1 else ""
         return Peak(unit / precision.terms, f"{precision.multiplied} by matrix units{terms}")
-    plain = None if asked.uses_units else ceilings.arithmetic.get(precision.arithmetic)
+    plain = None if known_family.uses_units else ceilings.arithmetic.get(precision.arithmetic)
     return None if plain is None else Peak(plain, precision.arithmetic)
 
 
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Iterator[dict[str, Any]]:
-    """Measure a device, which does nothing else, for some seconds; yields what is known so far.
+    """Measure a device without other work for some seconds; yield the known figures after each.
 
-    Figures have names as in `Ceilings`; each time there is one more, those that matter first.
+    Figures have the names of `Ceilings`; the most useful ones come first.
     """
     traits = traits_of(queue.device)
     arithmetic: dict[str, float] = {}
@@ -107,53 +103,49 @@ def measure_ceilings(
     figures: dict[str, Any] = {"arithmetic": arithmetic, "units": units, "cache": None}
     figures |= {"local_memory": None, "date": date.today().isoformat()}
     size = _buffer_bytes(queue.device, traits)
-
-    def rate(job: Job) -> Callable[[], float]:
-        return lambda: _rate(queue, job)
-
-    memory = global_job(traits, pass_over(traits, size))
-    steps = [
-        ("arithmetic in float32", arithmetic, "float32", rate(arithmetic_job(traits, "float32"))),
-        ("global memory", figures, "global_memory", rate(memory)),
-        ("launches", figures, "launch_seconds", lambda: _launch(queue, traits)),
+    steps: list[tuple[str, dict[str, Any], str, Job | None]] = [
+        ("arithmetic in float32", arithmetic, "float32", arithmetic_job(traits, "float32")),
+        ("global memory", figures, "global_memory", global_job(traits, pass_over(traits, size))),
+        ("launches", figures, "launch_seconds", None),
     ]
     if traits.type != "cpu":
         cached = global_job(traits, passes_of_groups(traits, min(_CACHED_BUFFER, size)))
-        steps.append(("second-level cache", figures, "cache", rate(cached)))
-        steps.append(("local memory", figures, "local_memory", rate(local_job(traits))))
-    others = [
-        (f"arithmetic in {name}", arithmetic, name, rate(arithmetic_job(traits, name)))
-        for name, has in {"float64": traits.float64, "float16": traits.float16}.items()
-        if has
-    ]
-    for family, kind, find, job_of in _UNITS:
+        steps.append(("second-level cache", figures, "cache", cached))
+        steps.append(("local memory", figures, "local_memory", local_job(traits)))
+    for name, has in {"float64": traits.float64, "float16": traits.float16}.items():
+        if has:
+            job = arithmetic_job(traits, name)
+            steps.append((f"arithmetic in {name}", arithmetic, name, job))
+    kinds_of_units: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
+        ("matrix", "matrix", matrix_unit, unit_job),
+        ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
+    )
+    for family, kind, find, job_of in kinds_of_units:
         for unit in units_of(traits, find):
-            name = unit_name(family, unit.operand)
-            others.append(
-                (f"{kind} units, {unit.operand}", units, name, rate(job_of(traits, unit)))
-            )
-    # Those of float16 tell those of the other units.
-    others.sort(key=lambda one: one[1] is units and not one[0].endswith(", float16"))
-    for what, group, name, measure in (*steps, *others):
+            name, job = unit_name(family, unit.operand), job_of(traits, unit)
+            steps.append((f"{kind} units, {unit.operand}", units, name, job))
+    # The figures of float16 predict those of other types.
+    steps.sort(key=lambda step: step[1] is units and not step[0].endswith(", float16"))
+    for what, group, name, measured in steps:
         report(what)
-        group[name] = measure()
+        group[name] = _launch_seconds(queue) if measured is None else _rate(queue, measured)
         yield figures
 
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel that does one thing only; its first argument are the rounds of its loop."""
+    """A kernel that does one thing only; its first argument is the number of loop rounds."""
 
     source: KernelSource
     groups: int
     amount: int  # operations or bytes of a call of `Work`
-    arguments: tuple[Any, ...] = ()  # that follow the buffer
-    rounds: int | None = None  # of a launch that is a call; None: a call is a round
+    arguments: tuple[Any, ...] = ()  # behind the buffer
+    rounds: int | None = None  # of a launch, which is a call; None: a call is a round
     buffer_bytes: int = 0  # of the buffer that it reads, if any
 
 
 class Work(Contender):
-    """A job on a device; the kernel's last argument is `out`, and `buffers` are the first ones."""
+    """A job on a device; `buffers` are the kernel's first arguments, `out` is the last."""
 
     name = "ceiling"
 
@@ -173,19 +165,19 @@ class Work(Contender):
             self._kernel.set_arg(number, argument)
 
     def enqueue(self, calls: int) -> None:
-        """Start as many rounds, or launches."""
+        """Start `calls` rounds or launches."""
         rounds, launches = (calls, 1) if self._rounds is None else (self._rounds, calls)
         self._kernel.set_arg(0, np.int32(rounds))
         for _ in range(launches):
             cl.enqueue_nd_range_kernel(self._queue, self._kernel, self._items, self._local)
 
     def finish(self) -> None:
-        """Wait for them."""
+        """Wait for all of them."""
         self._queue.finish()
 
 
 def _time(contender: Contender) -> Timing:
-    """Time one contender alone, after a call in which it may be built."""
+    """Time one contender alone, after a call that may build it."""
     contender.enqueue(1)
     contender.finish()
     return Bench(pace_for("ceilings", ""), contender).run()[contender.name]
@@ -202,7 +194,7 @@ def _kernel(name: str, items: int, **context: Any) -> KernelSource:
 
 
 def items_and_groups(traits: DeviceTraits) -> tuple[int, int]:
-    """Work-items of a group, a power of two, and groups, as many for each compute unit."""
+    """Work-items of a work-group, a power of two, and work-groups of a launch."""
     if traits.type == "cpu":
         return 1, _GROUPS_PER_CORE * traits.compute_units
     items = _power_of_two(min(_MOST_ITEMS, traits.max_work_group_size) // 2 + 1)
@@ -216,7 +208,7 @@ def _power_of_two(least: int) -> int:
 def arithmetic_job(traits: DeviceTraits, dtype: str) -> Job:
     """Multiply-adds in registers."""
     element = ElementType(dtype, dtype)
-    # A CPU's vector register, as far as OpenCL has vectors; two halves share one of a GPU.
+    # A vector fills a CPU's vector register, or a GPU's 32-bit register with two halves.
     width = min(16, max(1, traits.vector_bytes // element.real_bytes))
     items, groups = items_and_groups(traits)
     source = _kernel(
@@ -224,7 +216,7 @@ def arithmetic_job(traits: DeviceTraits, dtype: str) -> Job:
         lanes=[element.lane(index, width) for index in range(width)],
         chains=CHAINS, steps=STEPS, fused=fma_is_fast(dtype, traits),
     )  # fmt: skip
-    # Numbers stay near 1: the limit of repeating the step is addend / (1 - factor).
+    # Repeated steps converge to addend / (1 - factor), which is near 1.
     numbers = np.float32(-0.75), np.float32(1.5)
     return Job(source, groups, 2 * width * CHAINS * STEPS * items * groups, numbers)
 
@@ -257,15 +249,8 @@ def warpgroup_job(traits: DeviceTraits, unit: WgmmaUnit) -> Job:
     return Job(replace(source, target=TARGET), groups, amount)
 
 
-#: The families with units, what their units are called, how they are found and what times them.
-_UNITS: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
-    ("matrix", "matrix", matrix_unit, unit_job),
-    ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
-)
-
-
 def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any]) -> list[Any]:
-    """The units that `matrix_unit` or `wgmma_unit` finds, one for each type that they multiply."""
+    """The units that `matrix_unit` or `wgmma_unit` finds, one for each multiplied type."""
     found: dict[str | None, Any] = {}
     for precision in PRECISIONS:
         if precision.multiplied and precision.terms == 1:
@@ -275,9 +260,9 @@ def units_of(traits: DeviceTraits, find: Callable[[Precision, DeviceTraits], Any
 
 @dataclass
 class Walk:
-    """Which vectors of a buffer the work-items of ``ceiling_global`` read in a launch.
+    """The vectors of a buffer that the work-items of ``ceiling_global`` read in a launch.
 
-    Read j of item i, which is in group g, is of vector
+    Read j of item i in group g reads vector
     ``(i * item_step + j * (step + g * group_step)) % vectors``.
     """
 
@@ -292,15 +277,15 @@ class Walk:
 
     @property
     def bytes(self) -> int:
-        """What a launch reads."""
+        """The bytes that a launch reads."""
         return 4 * self.width * GLOBAL_LOADS * self.items * self.groups * self.rounds
 
 
 def pass_over(traits: DeviceTraits, size: int) -> Walk:
-    """Read a buffer of `size` bytes, a power of two: each once in a launch.
+    """Read a buffer of `size` bytes, a power of two, once in a launch.
 
-    Once only, since not all work-groups run at the same time: if a group came back to its
-    part of the buffer, it would find it in a cache that does not hold the whole.
+    Not all work-groups run at the same time. If a group read its part of the buffer twice, it
+    would find it in a cache that does not hold the whole buffer.
     """
     on_cpu = traits.type == "cpu"
     width = 16 if on_cpu else 4
@@ -308,17 +293,17 @@ def pass_over(traits: DeviceTraits, size: int) -> Walk:
     items, groups = items_and_groups(traits)
     groups = min(_power_of_two(groups), vectors // (GLOBAL_LOADS * items))
     rounds = vectors // (GLOBAL_LOADS * items * groups)
-    # A core reads a part of its own; work-items of a GPU read side by side.
+    # Each core reads a contiguous part; adjacent work-items of a GPU read adjacent vectors.
     item_step, step = (vectors // groups, 1) if on_cpu else (1, groups * items)
     return Walk(width, vectors, items, groups, rounds, item_step, step, 0)
 
 
 def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
-    """Read a buffer of `size` bytes, a power of two: all of it once by each work-group.
+    """Read a buffer of `size` bytes, a power of two, once in each work-group.
 
-    Groups go on by odd numbers of their width, so that each gets everywhere, and by
-    different ones: if two went alike, the second would find all in the first-level cache
-    that the first has just read, and thereby keep close behind it.
+    A group steps by an odd multiple of its width, so that it reads everything. The multiples
+    differ: of two groups with one step, the second would find all its reads in the first-level
+    cache, and would thus stay close behind the first.
     """
     width = 4
     vectors = size // (4 * width)
@@ -328,7 +313,7 @@ def passes_of_groups(traits: DeviceTraits, size: int) -> Walk:
 
 
 def global_job(traits: DeviceTraits, walk: Walk) -> Job:
-    """Reads of a buffer, of which only launches are repeated, never rounds: see `pass_over`."""
+    """Reads of a buffer; bursts repeat launches, never rounds, for the reason in `pass_over`."""
     element = ElementType("float32", "float32")
     source = _kernel(
         "global", walk.items, vector=element.vector(walk.width), loads=GLOBAL_LOADS,
@@ -345,7 +330,7 @@ def _buffer_bytes(device: cl.Device, traits: DeviceTraits) -> int:
     wanted = min(max(_BUFFER_OVER_CACHE * device.global_mem_cache_size, least), _LARGEST_BUFFER)
     available = min(traits.max_allocation_bytes, device.global_mem_size // 4)
     size: int = min(wanted, available)
-    # A power of two, rounded down: positions are wrapped by a mask.
+    # Rounded down to a power of two, as positions are wrapped by a mask.
     return 1 << (size.bit_length() - 1)
 
 
@@ -357,27 +342,22 @@ def local_job(traits: DeviceTraits) -> Job:
     return Job(source, groups, moved, (np.int32(1),))
 
 
-def _launch(queue: cl.CommandQueue, traits: DeviceTraits) -> float:
+def _launch_seconds(queue: cl.CommandQueue) -> float:
     source = KernelSource("ceiling_launch", "__kernel void ceiling_launch(void) {}\n", (), (1,))
     kernel = build_kernel(queue.context, queue.device, source)
     launch = KernelLaunch(queue, kernel, (1,), (1,))
-    blocker = None if traits.type == "cpu" else QueueBlocker(queue)
-    empty = Calls("launch", [lambda: launch.without_event(None)], queue.finish, blocker=blocker)
-    # Not the best: behind a blocker it is a difference of two times, which errs both ways.
-    return _time(empty).median
+    calls = [lambda: launch.without_event(None)]
+    # Not the fastest burst: behind a blocker it is a difference of two times, with both errors.
+    return _time(Calls("launch", calls, queue.finish, blocker=blocker_of(queue))).median
 
 
-#: Of the files; raised when a kernel or the meaning of a figure changes: older ones are measured
-#: anew.
-_VERSION = 3
+_VERSION = 3  # of the files; older files are ignored. Change it with a kernel or a figure's meaning
 
 _CEILINGS = Purpose("the measured ceilings", "name another folder")
 
 
 def ceilings_folder() -> Path:
     """The folder of the files; it need not exist."""
-    from platformdirs import user_cache_path
-
     return user_cache_path("pyclgemm") / "ceilings"
 
 
@@ -387,7 +367,7 @@ def ceilings_of(
     *,
     remeasure: bool = False,
 ) -> Ceilings:
-    """The ceilings of a device: as they were measured before, else measured now and kept."""
+    """The ceilings of a device, read from the user's folder, else measured and kept there."""
     *_, figures = ceilings_in_turn(queue, report, remeasure=remeasure)
     return Ceilings(**figures)
 
@@ -395,7 +375,7 @@ def ceilings_of(
 def ceilings_in_turn(
     queue: cl.CommandQueue, report: Callable[[str], None], *, remeasure: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """As `ceilings_of`, for those who may not wait for all: figures by name, with ever more."""
+    """Like `ceilings_of`, but yield the known figures by name after each measurement."""
     traits = traits_of(queue.device)
     identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
     digest = hashlib.sha256(identity.encode()).hexdigest()
@@ -411,12 +391,12 @@ def ceilings_in_turn(
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
         "ceilings": asdict(Ceilings(**figures)),
     }
-    with contextlib.suppress(FileError):  # without the file, all is measured again next time
+    with contextlib.suppress(FileError):  # without the file they are measured again next time
         write_whole(path, json.dumps(content, indent=1), _CEILINGS)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a file holds; None if there is none that can be used, for it can be made again."""
+    """The figures in a file; None if it is missing or cannot be used."""
     try:
         content = read_json(path)
         known = Ceilings(**content["ceilings"])

@@ -1,10 +1,8 @@
-"""The operands of a product on a device: random numbers, in as many sets as no cache holds.
+"""Random operands of a product on a device, in more sets than a cache holds.
 
-Operands are rotated, so that a product does not find in a cache what its predecessor left
-there, and no two entries are related, so that a misplaced one shows.
+Products rotate among the sets, so that none finds its operands in a cache. All entries are
+independent, so that a misplaced one changes the result.
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -25,28 +23,27 @@ from ..measure.bench import MOST_SETS, Calls, rotated_sets
 from ..measure.filled_queue import Blocker
 from ..measure.verify import MeasuredError, Part, measure_error, reference, rounding_of
 from ..problem.matrix import Transposition
-from ..problem.precision import Precision, is_complex, result_dtypes
+from ..problem.precision import Precision, is_complex, real_part_name, result_dtypes
 from ..problem.shape import GemmShape
 
-#: Random numbers on which algorithms differ. Of badly scaled ones few terms make up a sum; of
-#: cancelling ones the second half of a sum takes away nearly all that the first half gave.
+#: Distributions on which algorithms differ. Sums of "badly-scaled" numbers have few large terms;
+#: in sums of "cancelling" numbers the second half nearly cancels the first.
 DISTRIBUTIONS = ("normal", "uniform", "badly-scaled", "cancelling")
 
-#: Bytes that an `OperandStore` keeps at most, and the part of the device's memory.
+#: The most bytes that an `OperandStore` keeps; at most one part in `_KEPT_PART` of device memory.
 _KEPT_BYTES = 12 << 30
 _KEPT_PART = 4
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Random numbers in [-1, 1), real and imaginary part each; all integers of an integer type."""
+    """Random numbers whose real and imaginary parts are in [-1, 1), or any integers of a type."""
     kind = np.dtype(dtype)
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         return rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
-    real = np.float64 if kind.itemsize // (2 if kind.kind == "c" else 1) == 8 else np.float32
     if kind.kind == "c":
-        return uniform(rng, (*shape, 2), np.dtype(real).name).view(kind)[..., 0]
-    numbers = rng.random(shape, dtype=real)
+        return uniform(rng, (*shape, 2), real_part_name(kind.name)).view(kind)[..., 0]
+    numbers = rng.random(shape, dtype=np.float64 if kind.name == "float64" else np.float32)
     numbers *= 2
     numbers -= 1
     return numbers.astype(kind, copy=False)
@@ -55,13 +52,13 @@ def uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDA
 def random_operands(
     rng: np.random.Generator, m: int, n: int, k: int, dtype: str, data: str
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Random A (m, k) and B (k, n) of a real type; integers are scaled to their whole range."""
+    """Random A (m, k) and B (k, n) of a real type; integers use the whole range of their type."""
     if data == "uniform":
         a, b = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n))
     else:
         a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     if data == "badly-scaled":
-        # Products of two of the smallest stay normal numbers, except in float16.
+        # Products of the smallest numbers are normal, except in float16.
         least = {"float16": -10, "int8": -6}.get(dtype, -40)
         a *= 2.0 ** rng.integers(least, 1, a.shape)
         b *= 2.0 ** rng.integers(least, 1, b.shape)
@@ -82,16 +79,16 @@ class WrongError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """All that the contenders of one product share: matrices on host and device, a reference."""
+    """The matrices of one product on host and device, and a reference, for all contenders."""
 
     queue: cl.CommandQueue
     shape: GemmShape
-    trans: tuple[Transposition, Transposition]  # how A and B are multiplied
+    trans: tuple[Transposition, Transposition]  # of A and B in the product
     host: tuple[NDArray[Any], NDArray[Any]]  # A and B as they are stored, without padding
-    # A, B and the result on the device, as they are stored. All sets have the same numbers, in
-    # buffers of their own. Between rows lie bytes with all bits set: NaN, or -1.
+    # A, B and the result as they are stored on the device. All sets have the same numbers, in
+    # separate buffers. The padding between rows has all bits set: NaN, or -1.
     sets: tuple[tuple[Any, Any, Any], ...]
-    parts: tuple[Part, ...]  # what the product of A and B must be
+    parts: tuple[Part, ...]  # the exact product of A and B
     _checked: dict[tuple[Config, str], GemmPlan] = field(default_factory=dict)
 
     @property
@@ -107,20 +104,20 @@ class Operands:
         return plan(self.queue, a, b, out=out, trans_a=trans_a, trans_b=trans_b, **options)
 
     def error(self, product: GemmPlan, precision: Precision) -> MeasuredError:
-        """Run a plan of A and B on the first set; measure how far it is from the exact result."""
+        """Run a plan of A and B on the first set, and measure its error."""
         a, b, out = self.sets[0]
         poison(self.queue, out)
         product(a, b, out=out)
         result, padding = np.split(with_padding(self.queue, out), [self.shape.n], axis=-1)
         rounding = rounding_of(a.dtype.name, self.shape.k, precision, out.dtype.name)
-        found = measure_error(result, self.parts, rounding)
+        error = measure_error(result, self.parts, rounding)
         if (padding.view(np.uint8) != 255).any():
             fault = "elements between two rows of the result were written"
-            return replace(found, ratio=math.inf, fault=fault)
-        return found
+            return replace(error, ratio=math.inf, fault=fault)
+        return error
 
     def checked(self, config: Config, precision: Precision) -> GemmPlan:
-        """The plan of a configuration, whose first result is checked; may raise `WrongError`."""
+        """The plan of a configuration; raise `WrongError` if its first result is wrong."""
         key = config, precision.name
         if key not in self._checked:
             product = self.plan(config=config, precision=precision.name)
@@ -131,12 +128,12 @@ class Operands:
 
 
 def poison(queue: cl.CommandQueue, out: Any) -> None:
-    """Set all bits of a result, a NaN in every floating type: what is not written shows."""
+    """Set all bits of a result, a NaN in every floating type, so that unwritten elements show."""
     cl.enqueue_fill_buffer(queue, out.base_data, np.uint8(255), 0, out.base_data.size)
 
 
 def with_padding(queue: cl.CommandQueue, out: Any) -> NDArray[Any]:
-    """Copy a result to the host, with what lies between its rows."""
+    """Copy a result to the host, with the padding between its rows."""
     *rows, _ = out.shape
     whole = np.empty((*rows, out.strides[-2] // out.dtype.itemsize), out.dtype)
     out.finish()
@@ -156,10 +153,10 @@ def make_operands(
     most_sets: int | None = None,
     most_work: int | None = None,
 ) -> Operands:
-    """Make the operands of a product, or of a batch, and find out what it must be.
+    """Make the operands and the reference of a product or of a batch.
 
-    `host` are A and B as they are stored, else uniform random numbers; `count` are the sets, else
-    those of `rotated_sets`, `most_sets` at most.
+    `host` are A and B as they are stored; None makes uniform random numbers. `count` is the number
+    of sets; None takes that of `rotated_sets`, at most `most_sets`.
     """
     result = np.dtype(result_dtype or result_dtypes(dtype)[0])
     check_room(queue.device, shape, dtype, result.name)
@@ -187,7 +184,7 @@ def make_operands(
 def check_room(
     device: cl.Device, shape: GemmShape, dtype: str, result_dtype: str | None = None
 ) -> None:
-    """Refuse a product of which the device cannot hold a matrix in one buffer."""
+    """Raise `UnsupportedError` if a matrix of a product exceeds the device's largest buffer."""
     limit = traits_of(device).max_allocation_bytes
     matrices = (
         ("a", shape.stored_a, dtype),
@@ -212,7 +209,7 @@ def _with_padding(matrix: NDArray[Any], padding: int) -> NDArray[Any]:
 
 
 def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
-    """A matrix, or each matrix of a batch, as it is multiplied."""
+    """Apply a transposition to a matrix or to each matrix of a batch."""
     if transposition == "N":
         return matrix
     turned = matrix.swapaxes(-1, -2)
@@ -222,18 +219,18 @@ def operated(matrix: NDArray[Any], transposition: str) -> NDArray[Any]:
 def plan_contender(
     name: str, operands: Operands, product: GemmPlan, blocker: Blocker | None = None, c: Any = None
 ) -> Calls:
-    """Call a plan on the sets of operands in turn, without events, as a stream of products does."""
+    """A contender that calls a plan on the sets of operands in turn, without events."""
     calls = []
     for a, b, out in operands.sets:
         for array in (a, b, c, out):
             if array is not None:
-                array.finish()  # each launch would wait again for events of the past
+                array.finish()  # else each launch waits for the array's old events
         calls.append(functools.partial(product, a, b, c, out=out, add_event=False))
     return Calls(name, calls, operands.queue.finish, blocker=blocker)
 
 
 class OperandStore:
-    """Operands of products that come again; the oldest are dropped where memory gets short."""
+    """Operands of recurring products; the least recently used are dropped if memory is short."""
 
     def __init__(self, queue: cl.CommandQueue, most_sets: int | None = None) -> None:
         self._queue = queue
@@ -242,7 +239,7 @@ class OperandStore:
         self._kept: OrderedDict[tuple[GemmShape, str], Operands] = OrderedDict()
 
     def get(self, shape: GemmShape, dtype: str) -> Operands:
-        """The operands of a product, made where they are not kept; as `make_operands`."""
+        """The operands of a product, kept or new; see `make_operands`."""
         operands = self._kept.pop((shape, dtype), None)
         if operands is None:
             operands = make_operands(self._queue, shape, dtype, most_sets=self._most_sets)

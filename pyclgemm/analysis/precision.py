@@ -1,6 +1,4 @@
-"""Speed and error of every algorithm on a device, as a table, a CSV file and a plot."""
-
-from __future__ import annotations
+"""Measure speed and error of every algorithm on a device; table, CSV file and plot."""
 
 import csv
 import io
@@ -26,10 +24,9 @@ from ..problem.shape import GemmShape
 from .operands import Operands, make_operands, plan_contender, random_operands
 from .report import new_figure, new_table, save_figure, speed_text, time_text
 
-#: Multiply-adds that a reference may cost; a larger product is compared in some rows and columns.
+#: The most multiply-adds of a reference; for larger products it has some rows and columns.
 _MOST_WORK = 1 << 29
 
-#: Names the CSV file in errors of writing.
 TABLE = Purpose("the table", "name another file with --csv")
 
 
@@ -42,20 +39,16 @@ class Algorithm(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Types and arithmetic, for a reader."""
+        """Types and arithmetic in words."""
         return f"{self.operand} to {self.result}, {self.precision}"
 
 
-#: What others are compared with.
 BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
 
-#: Operands in the order of the table.
-_OPERANDS = ("float16", "bfloat16", "float32", "float64", "int8")
-
-#: All that the library computes; of the same operands first what sums in their own type.
+#: All algorithms of the library; for each operand type those first that sum in this type.
 ALGORITHMS = tuple(
     Algorithm(one.operand, result, one.name)
-    for operand in _OPERANDS
+    for operand in ("float16", "bfloat16", "float32", "float64", "int8")
     for one in sorted(PRECISIONS, key=lambda one: one.arithmetic != one.operand)
     for result in result_dtypes(operand)
     if one.operand == operand and result in (one.operand, one.arithmetic)
@@ -64,7 +57,7 @@ ALGORITHMS = tuple(
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of an algorithm on a device."""
+    """The figures of an algorithm on a device."""
 
     algorithm: Algorithm
     path: str = ""  # kernel family and its parameters; empty if it cannot run
@@ -75,7 +68,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether the bound held, in words."""
+        """Whether the error is within its bound, in words."""
         if self.error is None:
             return ""
         if self.error.held:
@@ -94,21 +87,21 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What was multiplied."""
+        """The product, in words."""
         return f"{' x '.join(map(str, self.sizes))}, {self.data} data"
 
     def speed(self, row: Row) -> float | None:
-        """1e12 operations a second, 2 m n k to a product; None if it was not timed."""
+        """1e12 operations a second, 2 m n k for a product; None if it was not timed."""
         return 2 * math.prod(self.sizes) / row.seconds / 1e12 if row.seconds else None
 
     def relative(self, row: Row) -> float | None:
-        """How many times as fast as `BASELINE`; None if either was not timed."""
+        """The speed over that of `BASELINE`; None if either was not timed."""
         base = next((one.seconds for one in self.rows if one.algorithm == BASELINE), None)
         return base / row.seconds if base and row.seconds else None
 
 
 def report_table(report: Report) -> Table:
-    """Tabulate what ran; `reasons` has the rest."""
+    """Tabulate the algorithms that ran; `reasons` lists the others."""
     table = new_table(
         f"{report.title}, on {report.device}",
         "operands", "result", "algorithm", "path", ">time", ">speed", f">x {BASELINE.precision}",
@@ -137,7 +130,7 @@ def report_table(report: Report) -> Table:
 
 
 def reasons(report: Report) -> list[str]:
-    """A line for each algorithm that did not run, with the reason."""
+    """The reason for each algorithm that did not run."""
     return [
         f"{row.algorithm.name}: {row.reason or 'not reached'}"
         for row in report.rows
@@ -146,7 +139,7 @@ def reasons(report: Report) -> list[str]:
 
 
 def write_csv(report: Report, path: Path) -> None:
-    """Write one line for each algorithm, empty where nothing is known; may raise `FileError`."""
+    """Write a line for each algorithm; unknown figures are empty. May raise `FileError`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow([
@@ -168,9 +161,8 @@ def plot_report(report: Report, path: Path) -> None:
     """Draw speed against the largest error, a point for each algorithm that was timed."""
     figure = new_figure()
     axes = figure.subplots()
-    # What is timed has been checked.
     drawn = [(row, row.error.largest) for row in report.rows if row.error and row.seconds]
-    # The axis is logarithmic.
+    # The position of an error of zero on the logarithmic axis.
     floor = min((error for _, error in drawn if error > 0), default=1e-16) / 2
     for row, error in drawn:
         point = max(error, floor), report.speed(row)
@@ -188,7 +180,7 @@ def plot_report(report: Report, path: Path) -> None:
 
 @dataclass
 class PrecisionBench:
-    """Measures algorithms on one product; what is known so far can be asked for at any time."""
+    """Measures algorithms on one product; `report` returns the known figures at any time."""
 
     queue: cl.CommandQueue
     sizes: tuple[int, int, int]
@@ -205,7 +197,7 @@ class PrecisionBench:
         self._bench = Bench(pace_for("analysis", self._traits.type))
 
     def check(self, report: Callable[[str], None] = lambda what: None) -> None:
-        """Run each algorithm once and measure its error; `report` is told each name at its end."""
+        """Run each algorithm once, measure its error, and call `report` with its name."""
         for algorithm in self._rows:
             try:
                 row = self._checked(algorithm)
@@ -218,13 +210,13 @@ class PrecisionBench:
             report(algorithm.precision)
 
     def time(self, rounds: int = 5, report: Callable[[], None] = lambda: None) -> None:
-        """Time in turn the algorithms whose results are right; `report` is called every round."""
+        """Time the algorithms with right results in turn; call `report` after every round."""
         for _ in range(rounds):
             self._bench.run(1)
             report()
 
     def report(self) -> Report:
-        """What is known so far."""
+        """The figures that are known so far."""
         seconds = {name: timing.median for name, timing in self._bench.timings().items()}
         rows = self._rows.values()
         timed = (replace(row, seconds=seconds.get(row.algorithm.name)) for row in rows)
@@ -233,7 +225,7 @@ class PrecisionBench:
     def _checked(self, algorithm: Algorithm) -> Row:
         precision = resolve_precision(algorithm.precision, algorithm.operand)
         types = (algorithm.operand, algorithm.result)
-        if types not in self._operands:  # of the same numbers for all algorithms of their types
+        if types not in self._operands:
             rng = np.random.default_rng(self.seed)
             host = random_operands(rng, *self.sizes, algorithm.operand, self.data)
             self._operands[types] = make_operands(
@@ -248,7 +240,7 @@ class PrecisionBench:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an error says, and of what a compiler complains of."""
+    """The first line of an error's message, and the first error in a compiler's log."""
     first, *others = str(error).strip().splitlines() or [""]
     complaint = next((line.strip() for line in others if "error" in line.lower()), "")
     return f"{first}: {complaint}" if complaint else first

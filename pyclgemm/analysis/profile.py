@@ -1,12 +1,10 @@
-"""Where the time of a product goes: measured, related to what the device can do, and judged.
+"""Profile a product: relate its time to the device's ceilings, and say what limits it.
 
-How the product fills the device, the time that each ceiling alone would take, what limits it, and
-what to try. What a kernel takes of registers and local memory NVIDIA's driver tells in a build log
-(NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's in the binary (LLVM, "User Guide for
-AMDGPU Backend", "Code Object V3 and Above Metadata").
+A profile has the occupancy and utilisation of the device, the time that each ceiling alone would
+take, a verdict and advice. NVIDIA's driver tells a kernel's registers and local memory in a build
+log (NVIDIA OpenCL Best Practices Guide, ``-cl-nv-verbose``), AMD's in the binary (LLVM, "User
+Guide for AMDGPU Backend", "Code Object V3 and Above Metadata").
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -42,27 +40,25 @@ from ..selection.select import Choice
 from .ceilings import peak_of
 from .operands import Operands, make_operands, plan_contender, uniform
 
-#: Work-items that read local memory together where no architecture tells.
-_SUB_GROUP = 32
-#: Below this part of the time, the largest bound does not explain it.
+#: The largest bound explains the time if it is at least this part of it.
 _EXPLAINS = 0.5
-#: Parts of balance, useful work and occupancy below which they are named as the reason.
+#: Balance and useful work below `_FULL`, and occupancy below `_FEW_SUB_GROUPS`, are a reason.
 _FULL = 0.9
 _FEW_SUB_GROUPS = 0.2
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What a kernel takes; None is what nobody tells."""
+    """The resources of a kernel; None if unknown."""
 
     registers: int | None  # 32-bit registers of a work-item
-    spill_bytes: int | None  # of a work-item: the larger of what is stored and what is loaded
+    spill_bytes: int | None  # of a work-item: the larger of stored and loaded bytes
     private_bytes: int | None  # of private memory of a work-item, spills included
     local_bytes: int  # of local memory of a work-group
-    source: str  # who told, or why nobody did
+    source: str  # where the figures are from, or why there are none
 
 
-#: What a kernel's part of ptxas's log may say, by the name given to it here.
+#: The figures of a kernel in ptxas's log.
 _PTXAS = {
     "registers": re.compile(r"Used\s+(\d+)\s+registers"),
     "stack": re.compile(r"(\d+)\s+bytes\s+stack\s+frame"),
@@ -74,7 +70,7 @@ _PTXAS_KERNEL = re.compile(r"(?:Compiling entry function|Function properties for
 
 
 def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
-    """Read what ptxas says of a kernel in a build log: registers, and the rest in bytes."""
+    """Read the figures of a kernel from ptxas's build log; all but registers are bytes."""
     figures: dict[str, int] = {}
     _, *sections = _PTXAS_KERNEL.split(log)
     for name, section in zip(sections[::2], sections[1::2], strict=True):
@@ -84,8 +80,7 @@ def parse_ptxas_log(log: str, kernel: str) -> dict[str, int]:
     return figures
 
 
-#: Keys of AMD's metadata, a MessagePack map in a note of the ELF file, by the name given to them
-#: here; and an unsigned integer of MessagePack.
+#: Keys of AMD's metadata, a MessagePack map in the ELF file; MessagePack's unsigned integers.
 _AMD = {
     "registers": rb"\.vgpr_count",
     "spills": rb"\.vgpr_spill_count",
@@ -96,10 +91,10 @@ _UNSIGNED = rb"(?:([\0-\x7f])|\xcc(.)|\xcd(..)|\xce(.{4})|\xcf(.{8}))"
 
 
 def parse_amd_binary(binary: bytes) -> dict[str, int]:
-    """Read what AMD's compiler says of the one kernel of a code object, as far as it does."""
+    """Read the figures that AMD's compiler puts into a code object with one kernel."""
     if not binary.startswith(b"\x7fELF"):
         return {}
-    # The keys are unique words, so the map need not be read as a whole.
+    # The keys are unique words, so a search finds them without a parser.
     found = {name: re.search(key + _UNSIGNED, binary, re.DOTALL) for name, key in _AMD.items()}
     return {
         name: int.from_bytes(b"".join(filter(None, number.groups())), "big")
@@ -110,45 +105,41 @@ def parse_amd_binary(binary: bytes) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=512)
 def resources_of(context: cl.Context, device: cl.Device, source: KernelSource) -> KernelResources:
-    """Find out what a kernel takes; on NVIDIA's devices it is compiled once more."""
+    """Find out the resources of a kernel; on NVIDIA's devices it is compiled once more."""
     traits = traits_of(device)
     kernel = build_kernel(context, device, source)
     info = cl.kernel_work_group_info
     local = int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, device))
     private = int(kernel.get_work_group_info(info.PRIVATE_MEM_SIZE, device))
     if traits.type == "cpu":
-        # What runtimes report as private there are variables that mostly live in registers.
+        # Private memory that runtimes report there is mostly kept in registers.
         return KernelResources(None, None, None, local, "does not apply to CPUs")
+    figures: dict[str, int] = {}
     if traits.vendor == "nvidia":
-        figures = _nvidia_figures(context, device, source)
-        told, untold = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
+        # A program from the driver's cache has no log; one with a kernel of a new name is compiled.
+        fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
+        for text in (source.text, fresh):
+            if "registers" not in figures:
+                figures = parse_ptxas_log(_nvidia_log(context, device, source, text), source.name)
+        told_by, unknown = "the build log (-cl-nv-verbose)", "the driver's build log told nothing"
     elif traits.vendor == "amd":
         program = kernel.program
         binaries = program.get_info(cl.program_info.BINARIES)
         index = program.get_info(cl.program_info.DEVICES).index(device)
         figures = parse_amd_binary(bytes(binaries[index]))
-        told, untold = "the metadata of the binary", "the binary has no metadata"
+        told_by, unknown = "the metadata of the binary", "the binary has no metadata"
     else:
-        figures, told = {}, ""
-        untold = "OpenCL's queries; the driver tells no registers"
+        told_by, unknown = "", "OpenCL's queries; the driver tells no registers"
     if "registers" not in figures:
-        return KernelResources(None, None, private, local, untold)
+        return KernelResources(None, None, private, local, unknown)
     stored, loaded, registers = (figures.get(name, 0) for name in ("stores", "loads", "spills"))
     return KernelResources(
         figures["registers"],
         max(stored, loaded, 4 * registers),
         figures.get("stack", figures.get("private", private)),
         max(figures.get("local", 0), local),
-        told,
+        told_by,
     )
-
-
-def _nvidia_figures(context: cl.Context, device: cl.Device, source: KernelSource) -> dict[str, int]:
-    # The driver answers from its cache without a log: a kernel of a new name is new to it.
-    fresh = f"{source.text}\n__kernel void fresh_{uuid.uuid4().hex}(void) {{}}\n"
-    logs = (_nvidia_log(context, device, source, text) for text in (source.text, fresh))
-    told = (parse_ptxas_log(log, source.name) for log in logs)
-    return next((figures for figures in told if "registers" in figures), {})
 
 
 def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> str:
@@ -158,26 +149,26 @@ def _nvidia_log(context: cl.Context, device: cl.Device, source: KernelSource, te
             warnings.simplefilter("ignore", cl.CompilerWarning)
             program = cl.Program(context, text).build(options, [device], cache_dir=False)
             if source.target:
-                # What the assembler said is of the kernel without its lines in comments.
+                # That log is of the kernel without the instructions in comments.
                 (binary,) = program.get_info(cl.program_info.BINARIES)
                 lifted = cl.Program(context, [device], [lift(binary, source.target)])
                 program = lifted.build("-cl-nv-verbose", [device])
         return str(program.get_build_info(device, cl.program_build_info.LOG))
-    except (cl.Error, PtxStepError):  # the kernel itself builds: only this option is not known
+    except (cl.Error, PtxStepError):  # the kernel itself builds, so the option is unknown
         return ""
 
 
 @dataclass(frozen=True)
 class Utilisation:
-    """How well the tiles of a product fill the device, and what edges cost."""
+    """How well the tiles of a product fill the device, and the cost of padded edges."""
 
     tiles: int | None  # of the result; None for a family without tiles
     groups: int  # work-groups of the launch
     units: int  # compute units
-    waves: float  # work-groups over those resident at a time (one a unit if that is not known)
-    tail: float  # mean part of the resident work-groups over the waves: 1 if the last is full
-    # Mean work-groups of a compute unit over those of the fullest: at most this part of the
-    # device's arithmetic is used. 132 work-groups on 132 units: 1; 133: 0.504.
+    waves: float  # work-groups over those resident at a time (one a unit if unknown)
+    tail: float  # mean occupancy of the waves: 1 if the last is full
+    # Mean work-groups of a compute unit over those of the fullest, a bound of the used part of
+    # the device's arithmetic. 132 work-groups on 132 units: 1; 133: 0.504.
     balance: float
     useful: float | None  # multiply-adds of the product over those of its tiles, edges included
 
@@ -185,7 +176,7 @@ class Utilisation:
 def utilise(
     problem: GemmProblem, config: Config, groups: int, units: int, resident_groups: int | None
 ) -> Utilisation:
-    """Relate the work-groups of a launch to compute units, each of which holds some at a time."""
+    """Compute the utilisation of a launch; None as `resident_groups` stands for one group."""
     waves = groups / (units * max(resident_groups or 1, 1))
     balance = groups / (units * math.ceil(groups / units))
     tail = waves / math.ceil(waves)
@@ -203,18 +194,19 @@ def utilise(
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known of a product on a device before it runs."""
+    """The figures of a product on a device before it runs."""
 
     product: Product
     traits: DeviceTraits
     choice: Choice
     kernels: tuple[str, ...]  # names, in the order of their launches
-    resources: KernelResources  # of the kernel that multiplies, the last one, like all below
+    # The following figures, except `traffic`, are of the last kernel, which multiplies.
+    resources: KernelResources
     work_items: int  # of a work-group
     occupancy: Occupancy
     utilisation: Utilisation
     traffic: Traffic  # of all kernels
-    loads: Mapping[str, int]  # bytes that one load instruction reads, by what it reads
+    loads: Mapping[str, int]  # bytes of one load instruction, by the memory that it reads
 
 
 @dataclass(frozen=True)
@@ -222,15 +214,15 @@ class Bound:
     """The least time that one resource allows."""
 
     name: str  # "arithmetic", "global memory", "cache", "local memory" or "launches"
-    seconds: float  # what the product would take if nothing else mattered
-    share: float  # that, over the time that it took
+    seconds: float
+    share: float  # of the measured time
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What limits a product."""
 
-    limit: str  # the name of the largest bound, or "latency" where none explains the time
+    limit: str  # the name of the largest bound, or "latency" if none explains the time
     kind: str  # "compute-bound", "memory-bound" or "latency-bound"
     reason: str  # why, a sentence
     advice: str  # what to try, a sentence
@@ -244,7 +236,7 @@ def bounds_of(analysis: Analysis, ceilings: Ceilings, seconds: float) -> tuple[B
     problem, use, traffic = analysis.product.problem, analysis.utilisation, analysis.traffic
     peak = peak_of(ceilings, analysis.choice.path, problem.precision)
     done = problem.flops / (use.useful or 1.0) / use.balance
-    # What is done by each resource, and 1e9 of it a second; None is what nobody knows.
+    # The work of each resource, and its rate in 1e9 a second; None if unknown.
     rates = {
         "arithmetic": (done, peak and peak.gflops),
         "global memory": (traffic.global_memory, ceilings.global_memory),
@@ -252,21 +244,26 @@ def bounds_of(analysis: Analysis, ceilings: Ceilings, seconds: float) -> tuple[B
         "cache": (traffic.cache, ceilings.cache),
         "local memory": ((traffic.local or 0) / use.balance, ceilings.local_memory),
     }
-    times = {name: one / (rate * 1e9) for name, (one, rate) in rates.items() if one and rate}
+    times = {name: work / (rate * 1e9) for name, (work, rate) in rates.items() if work and rate}
     bounds = (Bound(name, time, time / seconds) for name, time in times.items())
     return tuple(sorted(bounds, key=lambda bound: -bound.share))
 
 
 def judge(analysis: Analysis, bounds: Sequence[Bound]) -> Verdict:
-    """Say what limits a product by its bounds, as `bounds_of` gives them, and what to try."""
+    """Say what limits a product by the bounds of `bounds_of`, and what to try."""
     name, share = bounds[0].name, bounds[0].share
     part = f"{share:.0%} of the time"
     if share < _EXPLAINS:
         reason = f"no ceiling explains the time: {name}, the nearest, would take {share:.0%} of it"
         return Verdict("latency", "latency-bound", reason, _latency_advice(analysis))
     if name == "arithmetic":
-        waste = _waste(analysis.utilisation)
-        reason = f"its multiply-adds alone take {part} at the measured peak{waste}"
+        use, waste = analysis.utilisation, []
+        if use.balance < _FULL:
+            waste.append(f"{1 - use.balance:.0%} of the device's units idle")
+        if use.useful is not None and use.useful < _FULL:
+            waste.append(f"{1 - use.useful:.0%} of the work padding at edges")
+        reason = f"its multiply-adds alone take {part} at the measured peak"
+        reason += f" ({' and '.join(waste)})" if waste else ""
         return Verdict(name, "compute-bound", reason, _arithmetic_advice(analysis))
     if name == "launches":
         advice = (
@@ -304,15 +301,6 @@ def _memory_advice(name: str, analysis: Analysis) -> str:
     )
 
 
-def _waste(utilisation: Utilisation) -> str:
-    parts = []
-    if utilisation.balance < _FULL:
-        parts.append(f"{1 - utilisation.balance:.0%} of the device's units idle")
-    if utilisation.useful is not None and utilisation.useful < _FULL:
-        parts.append(f"{1 - utilisation.useful:.0%} of the work padding at edges")
-    return f" ({' and '.join(parts)})" if parts else ""
-
-
 def _arithmetic_advice(analysis: Analysis) -> str:
     use = analysis.utilisation
     if use.useful is not None and use.useful < min(_FULL, use.balance):
@@ -340,7 +328,7 @@ def _latency_advice(analysis: Analysis) -> str:
 
 
 def _balance_advice(analysis: Analysis, fitting: str) -> str:
-    """What gives every compute unit as much to do; `fitting` is what tiles could do."""
+    """How to give compute units equal work; `fitting` is the advice about tiles."""
     config = analysis.choice.config
     if balance := family_of(config).advice.balance:
         return balance
@@ -354,14 +342,12 @@ def _balance_advice(analysis: Analysis, fitting: str) -> str:
 
 @dataclass(frozen=True)
 class Profile:
-    """A product that was measured, and what limits it."""
+    """A measured product, and what limits it."""
 
     analysis: Analysis
     ceilings: Ceilings
-    # Median time of one product, packing and launches included; on devices other than CPUs
-    # without the host's time, as in a stream of products.
-    seconds: float
-    bounds: tuple[Bound, ...]  # the time that each ceiling alone would take, the largest first
+    seconds: float  # median of one product with packing; except on CPUs without the host's time
+    bounds: tuple[Bound, ...]  # of `bounds_of`
     verdict: Verdict
 
     @property
@@ -370,12 +356,12 @@ class Profile:
         return self.analysis.product.problem.flops / self.seconds / 1e9
 
     def intensity(self, moved: int | None) -> float | None:
-        """Useful operations per byte, of bytes out of `Traffic`."""
+        """Useful operations per byte of `moved`, a field of `Traffic`."""
         return self.analysis.product.problem.flops / moved if moved else None
 
 
 def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysis:
-    """Build the kernels of a product and find out what they take; runs nothing."""
+    """Build the kernels of a product and find out their resources, without a launch."""
     device = queue.device
     traits = traits_of(device)
     config = choice.config
@@ -390,7 +376,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
     held = max(resources.local_bytes, family.local_bytes(config, problem.dtype))
     occupancy = estimate_occupancy(traits, work_items, held, resources.registers)
     limits = limits_of(traits)
-    sub_group = limits.sub_group if limits else _SUB_GROUP
+    sub_group = limits.sub_group if limits else 32
     packed = tuple(name for name in OPERANDS if f"packed_{name}" in schedule.workspaces)
     rounds = main.values.get("rounds")  # of Stream-K
     division = None if rounds is None else Division(main.groups[0], rounds)
@@ -412,7 +398,7 @@ def analyse(queue: cl.CommandQueue, product: Product, choice: Choice) -> Analysi
 
 
 def assess(analysis: Analysis, ceilings: Ceilings, seconds: float) -> Profile:
-    """Relate the measured time of a product to the device's ceilings; pure."""
+    """Relate the measured time of a product to the device's ceilings."""
     bounds = bounds_of(analysis, ceilings, seconds)
     return Profile(analysis, ceilings, seconds, bounds, judge(analysis, bounds))
 
@@ -429,9 +415,8 @@ def profile(
 ) -> Profile:
     """Measure a product and find out what limits it.
 
-    `path` is a kernel family, even where it would not be chosen, and `parameters` replace those
-    of its configuration. `PyclgemmError` says that the product is not possible, or that its
-    result is wrong: then no time of it means anything.
+    `path` names a kernel family in place of the chosen one; `parameters` replace those of its
+    configuration. `PyclgemmError` is raised if the product cannot run or its result is wrong.
     """
     traits = traits_of(queue.device)
     product, choice = choose_for(product, traits, load_database(), path, parameters)

@@ -1,6 +1,4 @@
-"""What the command line shows: why a kernel was chosen, profiles, comparisons, the roofline."""
-
-from __future__ import annotations
+"""Reports of the command line: matrix units, packing, profiles, comparisons, the roofline."""
 
 import io
 import statistics
@@ -26,7 +24,7 @@ _UNKNOWN = "unknown"
 
 
 def new_table(title: str | None, *headings: str, **options: Any) -> Table:
-    """A table whose columns are named as in ">number", "text" and "text that may be folded*"."""
+    """A table; ">" before a heading aligns its column to the right, "*" behind it allows folds."""
     table = Table(title=title, title_justify="left", **options)
     for heading in headings:
         name, can_fold = heading.strip(">*"), heading.endswith("*")
@@ -48,16 +46,16 @@ def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) ->
             wanted = elements_wanted(problem.dtype, precision)
             return f"none: the device has none for {wanted} that this version drives"
         return f"not used on the {config.family} path, though the device has {unit.text}"
-    what = family.instruction(problem, config, traits) or "none"
+    text = family.instruction(problem, config, traits) or "none"
     if traits.wgmma_refusal and not family.may_be_refused:
-        what += f" (not wgmma: {traits.wgmma_refusal})"
+        text += f" (not wgmma: {traits.wgmma_refusal})"
     if precision.terms > 1:
-        what += f", {precision.terms} products of parts for each of {problem.dtype}"
-    return what
+        text += f", {precision.terms} products of parts for each of {problem.dtype}"
+    return text
 
 
 def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str]) -> str:
-    """Say which operands `kernels`, in the order of launches, pack before the product, and why."""
+    """Say which operands the kernels of a product pack first, and why."""
     family = family_of(config)
     if family.packs_in_kernel:
         return "panels of both, by each work-item for itself, within the only launch"
@@ -76,7 +74,7 @@ def describe_packing(problem: GemmProblem, config: Config, kernels: Sequence[str
 
 
 def profile_table(profile: Profile) -> Table:
-    """Tabulate a profile: what was found, and its value."""
+    """Tabulate the figures, the verdict and the advice of a profile."""
     analysis = profile.analysis
     problem = analysis.product.problem
     title = (
@@ -185,7 +183,7 @@ def _bytes(profile: Profile) -> _Rows:
 
 
 def number_text(value: float | None) -> str:
-    """A number in three digits and more, or that it is unknown."""
+    """A number with at least three digits, or "unknown"."""
     if value is None:
         return _UNKNOWN
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
@@ -207,7 +205,6 @@ def speed_text(giga: float, unit: str = "FLOPS") -> str:
     return f"{giga / 1000:.3g} T{unit}" if giga >= 1000 else f"{giga:.3g} G{unit}"
 
 
-#: Names a plot in errors of writing.
 PLOT = Purpose("the plot", "name another file with --plot")
 
 
@@ -221,7 +218,7 @@ def new_figure() -> Any:
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
-    """Write a figure to a file whose suffix names one of Matplotlib's formats."""
+    """Write a figure to a file, in the Matplotlib format that its suffix names."""
     image = io.BytesIO()
     try:
         figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
@@ -230,30 +227,22 @@ def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
     write_whole(path, image.getvalue(), PLOT)
 
 
-#: Lightest and heaviest intensity that is drawn, at least, in FLOP a byte.
-_LEAST, _MOST = 0.25, 1024.0
-
-
 def plot_roofline(profile: Profile, path: Path) -> None:
-    """Draw the ceilings of a device and where a product stands below them.
-
-    Slopes are bandwidths, the level line is arithmetic; the product stands at its intensity in
-    each level of memory.
-    """
+    """Draw bandwidths as slopes, arithmetic as a level, and a product at its intensities."""
     figure = new_figure()
     axes = figure.subplots()
     problem = profile.analysis.product.problem
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
-    found = peak_of(ceilings, profile.analysis.choice.path, problem.precision)
-    peak = found.gflops if found else None
+    arithmetic = peak_of(ceilings, profile.analysis.choice.path, problem.precision)
+    peak = arithmetic.gflops if arithmetic else None
     levels = (
         ("global memory", ceilings.global_memory, traffic.global_memory),
         ("second-level cache", ceilings.cache, traffic.cache),
         ("local memory", ceilings.local_memory, traffic.local),
     )
     roofs = [(name, rate, profile.intensity(moved)) for name, rate, moved in levels if rate]
-    drawn = [x for _, _, x in roofs if x]
-    least, most = min(_LEAST, *drawn) / 2, max(_MOST, *drawn) * 2
+    intensities = [0.25, 1024.0, *(x for _, _, x in roofs if x)]  # at least these are in the plot
+    least, most = min(intensities) / 2, max(intensities) * 2
     for number, (name, bandwidth, x) in enumerate(roofs):
         colour = f"C{number}"
         ridge = min(most, peak / bandwidth) if peak else most
@@ -276,7 +265,7 @@ def plot_roofline(profile: Profile, path: Path) -> None:
 
 
 def markdown_table(records: Sequence[Record]) -> str:
-    """Tabulate records in Markdown, GFLOPS as geometric means over the shapes."""
+    """Tabulate records in Markdown, with geometric means over the shapes."""
     head = """\
 | technique | change | device | shapes | GFLOPS before | after | ratio | verdict |
 | --- | --- | --- | --- | ---: | ---: | ---: | --- |
@@ -307,7 +296,7 @@ _STYLES = {"kept": "bold green", "rejected": "bold red", "failed": "bold red"}
 
 
 def record_table(record: Record) -> Table:
-    """Tabulate a comparison, shape by shape, with the verdict below."""
+    """Tabulate a comparison by shapes, with the verdict in the footer."""
     change = f"{record.base} -> {record.change}"
     title = f"{record.technique}: {change}, {record.types}, on {record.device}"
     headings = ("shape", ">GFLOPS before", ">after", ">ratio", "limited by*")

@@ -1,5 +1,4 @@
-"""What users call: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, `DenseLayer`.
+"""The functions for users: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, layers.
 
-It checks arguments, asks `selection` for a kernel and hands launches to `runtime`. Autotuning
-times what `selection` offers, through `measure`.
+It checks arguments and passes the launches of a chosen kernel to `runtime`; autotuning times them.
 """

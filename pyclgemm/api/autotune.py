@@ -1,13 +1,7 @@
-"""Autotuning in the program: the choices that predict the least time are timed on real arrays.
-
-The shape of it is that of NVIDIA's nvmath-python: plan, autotune, execute.
-"""
-
-from __future__ import annotations
+"""Autotuning in a program, as in NVIDIA's nvmath-python: plan, autotune, execute."""
 
 import contextlib
 import functools
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,28 +30,21 @@ from ..selection.saving import extended_file, user_file
 from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
 
-#: Asks for autotuning at the first call of each new shape.
+#: The environment variable for autotuning at the first call of each new shape.
 VARIABLE = "PYCLGEMM_AUTOTUNE"
-
-#: Choices that are timed, and seconds for timing them, where nobody says.
+#: Default number of timed choices, and default seconds.
 TOP, SECONDS = 5, 1.0
 _MOST_SECONDS = 3600.0
-
-#: The parts of the time that building may take before timing begins, and timing at least.
+#: Building ends after the first part of the time; timing takes at least the second part.
 _BUILDING, _TIMING = 0.5, 0.1
-
-#: A choice this much faster than the first takes its place; less is noise.
+#: Another choice replaces the first one if its time is less than this part; the rest is noise.
 _BETTER = 0.985
-
-#: Bytes to which the beginning of a copy is aligned as the original is.
-_ALIGNMENT = 256
-
-#: Derivatives of all activations are below this (that of GELU reaches 1.13).
+#: An upper bound of the derivatives of all activations (GELU's reaches 1.13).
 _STEEPEST = 1.2
 
 
-def is_asked_for() -> bool:
-    """Whether the environment asks for autotuning at each first call."""
+def is_enabled() -> bool:
+    """Whether the environment asks for autotuning at first calls."""
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "0", "1"):
         raise ArgumentError(f"{VARIABLE} is {shown(value)}; 1, 0 or nothing is wanted")
@@ -65,9 +52,9 @@ def is_asked_for() -> bool:
 
 
 class Tuned(NamedTuple):
-    """A choice and its launches."""
+    """A choice and its launches; in the result of `autotune` the choice's seconds are measured."""
 
-    choice: Choice  # of what autotuning found, the fastest; its `seconds` are measured
+    choice: Choice
     sequence: LaunchSequence
 
 
@@ -82,13 +69,11 @@ def autotune(
     save: bool = True,
     clock: Clock | None = None,
 ) -> Tuned:
-    """Time the choices that predict the least time for a product, and take the fastest.
+    """Time the choices of least predicted time for a product, and return the fastest.
 
-    The queue is in order and profiles nothing. `arrays` are those of a call: a, b and the result,
-    which has its content again in the end, then c and the bias if there are such; `scalars` are
-    alpha and beta. Of `top` choices none but the first is built after half of the `seconds`. The
-    record that is saved is found by products of the same `Features`; for an operand whose elements
-    lie apart in both directions there is no such record. Errors are those of `GemmPlan.autotune`.
+    `arrays` are a, b, the result, whose content is restored, then c and the bias if they are used;
+    `scalars` are alpha and beta. After half of the `seconds` no more of the `top` choices is built.
+    The saved record serves products of equal `Features`. Errors are those of `GemmPlan.autotune`.
     """
     check_limits(top, seconds)
     clock = clock or Clock()
@@ -100,33 +85,33 @@ def autotune(
     check_supported(problem.dtype, problem.precision, traits)
     problem, _ = faster_arithmetic(problem, traits, load_database())
     trials = _Trials(queue, replace(product, problem=problem), arrays, scalars)
-    found = alternatives(problem, traits, load_database(), int(top))
-    built = trials.built(found, clock, begin + _BUILDING * seconds)
+    choices = alternatives(problem, traits, load_database(), int(top))
+    built = trials.built(choices, clock, begin + _BUILDING * seconds)
     if 0 in (problem.m, problem.n, problem.k):
-        return next(built)  # there is nothing to time
+        return next(built)  # nothing to time
     with trials.restored() as restore:
-        right = trials.right(built, restore)
+        agreeing = trials.agreeing(built, restore)
         left = max(seconds - (clock.now() - begin), _TIMING * seconds)
-        times = trials.times(right, left)
-    best = min(range(len(right)), key=times.__getitem__)
+        times = trials.times(agreeing, left)
+    best = min(range(len(agreeing)), key=times.__getitem__)
     if times[best] > _BETTER * times[0]:
         best = 0
-    reason = f"the fastest of {len(right)} that were timed"
-    measured = replace(right[best].choice, seconds=times[best], reason=reason)
+    reason = f"the fastest of {len(agreeing)} that were timed"
+    measured = replace(agreeing[best].choice, seconds=times[best], reason=reason)
     name = problem.dtype, problem.precision.name
     features = features_of(problem_on(problem, traits))
     record = record_for(features, measured.config, problem.flops / times[best] / 1e9)
-    # A record that would not be found for this very product is none.
+    # A record is useless if the product would not find it.
     if save and features_of_record(record, *name) == features:
         path = user_file(traits)
         update_file(path, lambda: extended_file(path, traits, name, [record]))
         reload_database()
         forget_choices()
-    return Tuned(measured, right[best].sequence)
+    return Tuned(measured, agreeing[best].sequence)
 
 
 def check_limits(top: Any, seconds: Any) -> None:
-    """Raise `ArgumentError` unless both are numbers within bounds."""
+    """Raise `ArgumentError` unless `top` and `seconds` are within their bounds."""
     if not is_positive_integer(top):
         raise ArgumentError(f"top is {shown(top)}; an integer of at least 1 is wanted")
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
@@ -137,35 +122,35 @@ def check_limits(top: Any, seconds: Any) -> None:
 
 
 def is_positive_integer(value: Any) -> bool:
-    """Whether a value is an integer of Python or NumPy of at least 1; True is none."""
+    """Whether a value is a positive integer of Python or NumPy, but not True."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
 
 
 @dataclass(frozen=True, eq=False)
 class _Trials:
-    """What the launches of every choice are given: the product, and the arrays of a call."""
+    """Trial launches of choices for one product, on the arrays of a call."""
 
     queue: cl.CommandQueue
     product: Product
     arrays: Sequence[Any]
     scalars: tuple[Any, Any]
 
-    def built(self, found: Sequence[Choice], clock: Clock, until: float) -> Iterator[Tuned]:
-        """The choices that the device's compiler takes, as long as there is time."""
-        number = 0
-        for choice in found:
-            if number and clock.now() >= until:
+    def built(self, choices: Sequence[Choice], clock: Clock, until: float) -> Iterator[Tuned]:
+        """Build the choices that the device's compiler accepts, the first one even if late."""
+        is_first = True
+        for choice in choices:
+            if not is_first and clock.now() >= until:
                 return
             with contextlib.suppress(KernelBuildError, ConfigError, UnsupportedError):
                 sequence = build_sequence(self.queue, self.product, choice)
-                number += 1
+                is_first = False
                 yield Tuned(choice, sequence)
-        if not number:
-            raise UnsupportedError(f"none of {len(found)} choices can be built for this product")
+        if is_first:
+            raise UnsupportedError(f"none of {len(choices)} choices can be built for this product")
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[Callable[[], None]]:
-        """Keep the content of the result; gives what restores it, as the end of the block does."""
+        """Restore the content of the result at the end of the block; yield a function that does."""
         out = self.arrays[2]
         low, size = _memory_of(out)
         kept = self._copy(out).base_data
@@ -180,9 +165,9 @@ class _Trials:
             self.queue.finish()
             kept.release()
 
-    def right(self, built: Iterator[Tuned], restore: Callable[[], None]) -> list[Tuned]:
-        """The first choice, and those whose results agree with that of the first."""
-        right: list[Tuned] = []
+    def agreeing(self, built: Iterator[Tuned], restore: Callable[[], None]) -> list[Tuned]:
+        """The first choice, and those whose results agree with its result."""
+        agreeing: list[Tuned] = []
         first = allowed = np.empty(0)
         for one in built:
             restore()
@@ -190,40 +175,35 @@ class _Trials:
                 one.sequence.enqueue(self.arrays, self.scalars)
                 self.queue.finish()
             except (cl.Error, ConfigError, MemoryError):
-                if not right:
+                if not agreeing:
                     raise
                 continue
             result = self._content(self.arrays[2]).astype(complex)
-            if not right:
+            if not agreeing:
                 first = result
             else:
                 allowed = allowed if allowed.size else self._allowed(first)
                 with np.errstate(all="ignore"):
                     if not (~np.isfinite(first) | (np.abs(first - result) <= allowed)).all():
                         continue
-            right.append(one)
-        return right
+            agreeing.append(one)
+        return agreeing
 
     def _allowed(self, result: NDArray[Any]) -> NDArray[Any]:
-        """How far apart rounding may have two results.
-
-        Of each, sums are within the bound of `pyclgemm.measure.verify`, with k times the largest
-        elements of A and B in the place of the sums of their absolute products.
-        """
+        """The largest difference of two results by rounding."""
         problem = self.product.problem
-        law = rounding_of(problem.dtype, problem.k, problem.precision, problem.result_dtype)
-        law = replace(law, storing=4 * (law.storing + law.sums))
-        largest = math.prod(self._largest(array) for array in self.arrays[:2]) * problem.k
+        rounding = rounding_of(problem.dtype, problem.k, problem.precision, problem.result_dtype)
+        rounding = replace(rounding, storing=4 * (rounding.storing + rounding.sums))
+        # k times the largest elements of A and B is an upper bound of |A| |B|.
+        magnitude = abs(self.scalars[0]) * _STEEPEST * problem.k
+        for operand in self.arrays[:2]:
+            content = np.abs(self._content(operand).astype(complex))
+            magnitude *= float(content.max(initial=0.0, where=np.isfinite(content)))
         with np.errstate(all="ignore"):
-            return 2 * law.bound(result, abs(self.scalars[0]) * _STEEPEST * np.asarray(largest))
-
-    def _largest(self, operand: Any) -> float:
-        """The largest absolute value of an operand; of a packed one, the padding included."""
-        content = np.abs(self._content(operand).astype(complex))
-        return float(content.max(initial=0.0, where=np.isfinite(content)))
+            return 2 * rounding.bound(result, np.asarray(magnitude))
 
     def _content(self, array: Any) -> NDArray[Any]:
-        """The entries of an array of any strides, on the host; of a packed matrix as they lie."""
+        """The entries of an array, or a packed matrix in its layout, on the host."""
         if isinstance(array, PackedMatrix):
             packed = np.empty(array.padded_shape, array.stored_dtype)
             cl.enqueue_copy(self.queue, packed, array.base_data)
@@ -233,8 +213,8 @@ class _Trials:
         cl.enqueue_copy(self.queue, content, array.base_data, src_offset=low)
         return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)
 
-    def times(self, right: Sequence[Tuned], seconds: float) -> list[float]:
-        """The median time of each choice, operands rotated among sets that no cache holds."""
+    def times(self, agreeing: Sequence[Tuned], seconds: float) -> list[float]:
+        """The median time of each choice, on rotated sets of operands that exceed the caches."""
         size = sum(
             _memory_of(array)[1] for array in self.arrays[:4] if isinstance(array, cl_array.Array)
         )
@@ -245,17 +225,17 @@ class _Trials:
         is_cpu = bool(self.queue.device.type & cl.device_type.CPU)
         blocker = blocker_of(self.queue)
         bench = Bench(Pace(burst=0.005, rest=1.0 if is_cpu else 0.5, rounds=7, seconds=seconds))
-        for number, (_, sequence) in enumerate(right):
+        for number, (_, sequence) in enumerate(agreeing):
             calls = [
                 functools.partial(sequence.enqueue, one, self.scalars, add_event=False)
                 for one in sets
             ]
             bench.add(Calls(str(number), calls, self.queue.finish, blocker=blocker))
         timings = bench.run()
-        return [timings[str(number)].median for number in range(len(right))]
+        return [timings[str(number)].median for number in range(len(agreeing))]
 
     def _copy(self, array: Any) -> Any:
-        """An array like this one in memory of its own; what is constant stays."""
+        """A copy of an array in new memory; constant operands are not copied."""
         if isinstance(array, (PackedMatrix, MatrixSequence)) or array.base_data is None:
             return array
         low, size = _memory_of(array)
@@ -268,7 +248,7 @@ class _Trials:
 
 
 def _memory_of(array: Any) -> tuple[int, int]:
-    """Where an array begins in its buffer, or a little before, and how many bytes it spans."""
+    """The aligned offset of an array in its buffer, and the bytes from there to its end."""
     low, high = byte_range(array)
-    low -= low % _ALIGNMENT
+    low -= low % 256  # a copy from here on has the alignment of the array
     return low, high - low

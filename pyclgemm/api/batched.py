@@ -1,6 +1,4 @@
-"""Many products of one kind in one launch: `gemm_batched`, and `matmul` by NumPy's rules."""
-
-from __future__ import annotations
+"""Many products in one launch: `gemm_batched`, and `matmul` by NumPy's rules."""
 
 import functools
 import math
@@ -46,11 +44,10 @@ def gemm_batched(
 ) -> Any:
     """Compute ``out[i] = epilogue(alpha op(A[i]) op(B[i]) + beta C[i])`` for a batch.
 
-    One launch computes all products (where operands are packed first, one more packs each of
-    them for the whole batch). Kernels, precisions, epilogue, events and errors are those of
-    `gemm`; small matrices have kernels that take several products in a work-group. A batch whose
-    products share B, and whose rows of A and of the result follow one another, is computed as the
-    single product that it is.
+    One launch computes all products; operands that need packing have a launch each. Kernels,
+    precisions, epilogue, events and errors are those of `gemm`; for small matrices a work-group
+    computes several products. If all products share B, and the rows of A and of the result have
+    one stride through the whole batch, the batch is computed as a single product.
 
     Parameters
     ----------
@@ -58,17 +55,16 @@ def gemm_batched(
         Where the work runs.
     a, b : pyopencl.array.Array, numpy.ndarray, or sequence of these
         op(A[i]) is (m, k), op(B[i]) is (k, n). Three-dimensional arrays, the batch first, of any
-        strides and offset: a batch stride of 0 serves all products with one matrix, as do a batch
-        of 1 and a matrix (2-D). Or a sequence of matrices of one shape: those that lie in one
-        buffer go into one launch, by their offsets, which alone are uploaded; others into a
-        launch for each buffer. `b` may be a `PackedMatrix`, which all products share.
+        strides and offset; all products share a matrix (2-D), a batch of 1, and a batch of stride
+        0. Or a sequence of matrices of one shape, with a launch for each buffer that holds some of
+        them; only their offsets are uploaded. `b` may be a `PackedMatrix`, which all share.
     c : as `a`, optional
-        Addends, (m, n) each, or one for all.
+        Addends, (m, n) each, or one for all products.
     alpha, beta, trans_a, trans_b, precision, config, allocator, wait_for, return_event
         As for `gemm`; the same for all products.
     out : pyopencl.array.Array, numpy.ndarray, or sequence of these, optional
-        Destination: (batch, m, n), or a sequence of as many matrices (m, n). `c` itself for an
-        update in place. None allocates an array in C order.
+        Destination: (batch, m, n), or a sequence of matrices (m, n); `c` itself for an update in
+        place. None allocates an array in C order.
     epilogue : Epilogue, optional
         Bias and activation, the same for all products.
 
@@ -88,7 +84,7 @@ def gemm_batched(
            [[149., 212.],
             [212., 302.]]], dtype=float32)
     """
-    given_out = out
+    caller_out = out
     if not _SEQUENCES.isdisjoint(map(type, (a, b, c, out))):
         a, b, c, out = (
             arrays.checked_sequence(name, one) if type(one) in _SEQUENCES else one
@@ -99,11 +95,11 @@ def gemm_batched(
         allocator, wait_for, batched=True,
     )  # fmt: skip
     result, event = run(queue, call, _run_batch)
-    if out is not given_out:  # a sequence
+    if out is not caller_out:  # a sequence
         if isinstance(out, np.ndarray):
-            for member, matrix in zip(given_out, result, strict=True):
+            for member, matrix in zip(caller_out, result, strict=True):
                 member[...] = matrix
-        result = given_out
+        result = caller_out
     return (result, event) if return_event else result
 
 
@@ -125,14 +121,14 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
     if out is None:
         dtype = result_dtype(a.dtype.name, c=c, bias=call.epilogue.bias)
         out = new_array(queue, "out", result_shape(call), np.dtype(dtype), call.allocator)
-    else:  # a launch checks its own arrays
+    else:  # each launch checks only its own arrays
         for name, operand in (("a", a), ("b", b), ("c", c)):
             if operand is not None:
                 arrays.check_apart(name, operand, out)
     calls = [
-        replace(call, a=a, b=b, c=c, out=arrays.at(out, numbers)) for (a, b, c, _), numbers in parts
+        replace(call, a=a, b=b, c=c, out=arrays.at(out, indices)) for (a, b, c, _), indices in parts
     ]
-    # All are built first: an error leaves the result as it was.
+    # All are built before the first runs, so that an error does not change the result.
     for one in calls:
         one.check()
         prepare(queue, one)
@@ -158,13 +154,13 @@ def matmul(
     Parameters
     ----------
     a, b : pyopencl.array.Array or numpy.ndarray
-        A vector counts as a row on the left and as a column on the right; leading
-        dimensions broadcast. One launch computes all products of a stack, as `gemm_batched` does.
+        A vector is a row on the left and a column on the right; leading dimensions broadcast. One
+        launch computes all products of a stack, as in `gemm_batched`.
     queue : pyopencl.CommandQueue, optional
-        None takes the queue of a device array, else one on the best device found.
+        None takes the queue of a device array, else a queue on the best device.
     out : pyopencl.array.Array or numpy.ndarray, optional
-        Of the result's shape; its element type becomes the result's, as for `gemm`. Without it
-        the result is of the operands' type, as NumPy's is, but int32 for int8.
+        Destination, whose element type is the result's, as for `gemm`. Without it the result has
+        the operands' type, as in NumPy, but int32 for int8.
     precision, wait_for
         As for `gemm`.
 
@@ -180,24 +176,18 @@ def matmul(
     >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
     """
-    queue = queue or _queue_of(a, b, out)
-
+    if not queue:
+        queues = [one.queue for one in (a, b, out) if isinstance(one, cl_array.Array)]
+        queue = queues[0] if queues else _default()[0]
+        if queue is None:
+            raise ArgumentError("queue is None, and the device array has no queue: give one")
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
 
 
-def _queue_of(*arrays: Any) -> cl.CommandQueue:
-    for array in arrays:
-        if isinstance(array, cl_array.Array):
-            if array.queue is None:
-                raise ArgumentError("queue is None, and the device array has no queue: give one")
-            return array.queue
-    return _default()[0]
-
-
 @functools.cache
 def _default() -> tuple[cl.CommandQueue, cl.Context]:
-    """A queue, and its context, which on Intel's CPU runtime a queue does not keep alive."""
+    """A queue, and its context: on Intel's CPU runtime a queue does not keep it alive."""
     context = cl.Context([default_device()])
     return cl.CommandQueue(context), context
 
@@ -205,7 +195,7 @@ def _default() -> tuple[cl.CommandQueue, cl.Context]:
 def _multiply(
     queue: cl.CommandQueue, precision: str | None, wait_for: Any, a: Any, b: Any, out: Any
 ) -> tuple[Any, None]:
-    """Run one `gemm`, or one batch of all matrices of the stack; gives the result."""
+    """Run one `gemm`, or one batch of all matrices of the stack; return the result."""
     stack, matrix = _result_shapes(tuple(a.shape), tuple(b.shape))
     if out is None:
         dtype = np.dtype(result_dtype(a.dtype.name))
@@ -231,7 +221,7 @@ def _multiply(
 def _result_shapes(
     a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The stack of the product by numpy.matmul's rules, and what each of it is."""
+    """The shapes of the result's stack and of each product in it, by numpy.matmul's rules."""
     for name, shape in (("a", a), ("b", b)):
         if not shape:
             raise ShapeError(f"{name} is a scalar; matmul takes vectors and matrices")
@@ -250,7 +240,7 @@ def _result_shapes(
 
 
 def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:
-    """The matrices of an array for each product of a stack: as a batch, or one for all."""
+    """The matrices of an array as a batch for the products of a stack, or one matrix for all."""
     leading = array.shape[:-2]
     if math.prod(leading) == 1:
         return array[(0,) * len(leading)]

@@ -1,6 +1,4 @@
-"""Constant right operands: `pack` lays one out once, and `DenseLayer` multiplies by one."""
-
-from __future__ import annotations
+"""Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -39,25 +37,25 @@ def pack(
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> PackedMatrix:
-    """Lay a constant right operand out once, as the kernels of this device read it.
+    """Lay a constant right operand out once, in the order in which this device's kernels read it.
 
     Errors are those of `gemm`.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
-        Where the packing runs; the products may run on other queues of its context.
+        Where the packing runs; products may run on other queues of its context.
     b : pyopencl.array.Array or numpy.ndarray
-        op(B) is (k, n). Copied: later changes to `b` do not reach the packed matrix.
+        op(B) is (k, n). It is copied, so later changes have no effect.
     trans_b, allocator, wait_for
         As for `gemm`.
     precision : str, optional
-        The arithmetic of the products to come.
+        The arithmetic of the products.
 
     Returns
     -------
     PackedMatrix
-        Taken by `gemm`, `plan` and `explain` in the place of `b`.
+        `gemm`, `plan` and `explain` take it as `b`.
 
     Examples
     --------
@@ -102,14 +100,13 @@ class DenseLayer:
     weight : pyopencl.array.Array or numpy.ndarray
         Shape (in, out), of any element type that `pyclgemm.gemm` multiplies.
     bias : pyopencl.array.Array or numpy.ndarray, optional
-        Shape (out,), of the result's element type: that of the weight, or float32 beside a
-        weight of float16 or bfloat16, int32 beside one of int8.
+        Shape (out,), of the result's element type: that of the weight; also float32 for a weight
+        of float16 or bfloat16; int32 for int8.
     activation : str, optional
         As for `pyclgemm.Epilogue`.
     precision : str, optional
-        As for `pyclgemm.gemm`: float32 stays true float32 unless a faster arithmetic is asked
-        for here, such as ``"TF32_TF32_F32"``, or ``"TF32_TF32_F32_X3"`` with an error like
-        float32's own. The weight is packed for the kernels of that arithmetic, once.
+        As for `pyclgemm.gemm`. The default of float32 is true float32; ``"TF32_TF32_F32"`` is
+        faster, as is ``"TF32_TF32_F32_X3"``, whose error is like float32's.
 
     Examples
     --------
@@ -151,13 +148,13 @@ class DenseLayer:
         x : pyopencl.array.Array or numpy.ndarray
             Shape (batch, in).
         out : pyopencl.array.Array or numpy.ndarray, optional
-            Shape (batch, out); None allocates one, of the bias's element type, or without a bias
-            of the type that the weight gives by itself.
+            Shape (batch, out). None allocates an array of the bias's element type, or without a
+            bias of the default result type of the weight.
 
         Returns
         -------
         pyopencl.array.Array or numpy.ndarray
-            Shape (batch, out), where `x` is: on the device, or on the host.
+            Shape (batch, out), on the device or the host as `x` is.
         """
         self._check(x)
         return gemm(
@@ -166,11 +163,10 @@ class DenseLayer:
         )  # fmt: skip
 
     def plan(self, x: Any, out: Any = None) -> GemmPlan:
-        """Prepare the layer for inputs like `x`, to run it many times.
+        """Prepare the layer for many calls with inputs of the shape, strides and type of `x`.
 
-        The arrays of a call lend their shapes, strides and types. The plan is called with the
-        weight; without events, which cost NVIDIA's devices 2 us a launch, as
-        ``ready(x, layer.weight, out=out, add_event=False)``.
+        The plan is called with the weight. Without events, which cost NVIDIA's devices 2 us a
+        launch, the call is ``ready(x, layer.weight, out=out, add_event=False)``.
 
         Examples
         --------
@@ -195,7 +191,7 @@ class DenseLayer:
         *,
         save: bool = True,
     ) -> dict[int, Choice]:
-        """Run the fastest kernels from now on, found by `GemmPlan.autotune` for each batch size.
+        """Find the fastest kernel for each batch size by `GemmPlan.autotune`, and use it from then.
 
         Parameters
         ----------

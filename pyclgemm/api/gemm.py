@@ -1,6 +1,4 @@
-"""`gemm`: one product of two matrices, by launches that are kept for calls of one kind."""
-
-from __future__ import annotations
+"""`gemm`: one product of two matrices; calls of one kind share prepared launches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +11,7 @@ from ..problem.problem import Epilogue
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, new_array, through_device
 from ..runtime.queue_state import queue_state
-from .autotune import autotune, is_asked_for
+from .autotune import autotune, is_enabled
 from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
 
 
@@ -37,45 +35,44 @@ def gemm(
 ) -> Any:
     """Compute ``out = epilogue(alpha op(A) op(B) + beta C)``.
 
-    The call returns once the work is enqueued. It waits, on the device, for `wait_for` and
-    for the events of every array that it reads or writes, and its own event becomes the
-    event of `out`. The kernel is chosen, generated and built at the first call of its kind;
-    later ones find it ready.
+    The call returns once the work is enqueued. The work waits for `wait_for` and for the events of
+    all arrays of the call; its own event becomes the event of `out`. The first call of a kind
+    chooses, generates and builds the kernel.
 
     Parameters
     ----------
     queue : pyopencl.CommandQueue
         Where the work runs.
     a, b : pyopencl.array.Array or numpy.ndarray
-        Operands: op(A) is (m, k), op(B) is (k, n). Any strides and offset. Both of one element
-        type: float16, float32, float64, complex64 or complex128; bfloat16 (that of ml_dtypes)
-        and int8 where the device has matrix units for them. `b` may be a `PackedMatrix`.
+        Operands: op(A) is (m, k), op(B) is (k, n), of any strides and offset. Both have one
+        element type: float16, float32, float64, complex64 or complex128; bfloat16 (of ml_dtypes)
+        and int8 if the device has matrix units for them. `b` may be a `PackedMatrix`.
     c : pyopencl.array.Array or numpy.ndarray, optional
-        Addend, (m, n), of the result's element type. Not read, so that a NaN in it does not
-        spread, if `beta` is zero.
+        Addend, (m, n), of the result's element type. If `beta` is zero it is not read, so that a
+        NaN in it does not spread.
     alpha : number
-        Factor of the product. If it is zero, A and B are not read, as in BLAS. With int8
-        operands an integer, as `beta` is; 1.0 is one.
+        Factor of the product. If it is zero, A and B are not read, as in BLAS. For int8 operands
+        alpha and beta must be whole numbers, such as 1.0.
     beta : number, optional
-        Factor of `c`; given with `c`, and only then, unless it is zero.
+        Factor of `c`; required with `c`. Without `c` it must be zero or None.
     trans_a, trans_b : bool or str
         "N" or False leaves the operand as it is, "T" or True transposes it, "C"
         transposes and conjugates it.
     out : pyopencl.array.Array or numpy.ndarray, optional
-        Destination, (m, n); `c` itself for an update in place. None allocates one, in C
-        order, with `allocator`. It must not share memory with another operand. Its element
-        type is the result's, and that of `c` and of the bias: the operands' own, or float32
-        for operands of float16 or bfloat16; int32 for int8. Where there is no `out`, `c` or
-        else the bias decides; where there is none of them, the result has the operands' type.
+        Destination, (m, n); `c` itself for an update in place. None allocates an array in C
+        order with `allocator`. It must not share memory with another operand. The result, `c` and
+        the bias have one element type: that of the operands, also float32 for float16 and
+        bfloat16, and int32 for int8. Without `out`, `c` or else the bias decides; without all
+        three, the result has the operands' type.
     epilogue : Epilogue, optional
-        Bias and activation, applied as the result is stored. Integers have "relu" alone.
+        Bias and activation, applied as the result is stored. For int8 only "relu" is allowed.
     precision : str, optional
-        Name of the arithmetic, such as "F32_F32_F32". None takes the default of the
-        element type: its own, and float32 sums for float16 and bfloat16. Sums of int8 are
-        those of int32, which wrap around: k up to 2^17 cannot come so far.
+        Name of the arithmetic, such as "F32_F32_F32". None takes the default: the element type's
+        own arithmetic, with float32 sums for float16 and bfloat16. The int32 sums of int8
+        operands wrap around; this cannot happen with k up to 2^17.
     config : XgemmConfig, XgemmDirectConfig, CpuConfig or mapping, optional
-        A kernel configuration that takes the place of the database's. A mapping has the
-        parameters by name and "path", the family.
+        A kernel configuration in place of the database's. A mapping has the parameters by name,
+        and the family as "path".
     allocator : callable, optional
         As for `pyopencl.array.empty`.
     wait_for : sequence of pyopencl.Event, optional
@@ -86,8 +83,8 @@ def gemm(
     Returns
     -------
     pyopencl.array.Array or numpy.ndarray
-        `out`. Without one, a NumPy array if neither `a`, `b` nor `c` is on the device
-        (a `PackedMatrix` is no array); such a call waits for the result.
+        `out`. Without it, a NumPy array if none of `a`, `b` and `c` is an array on the device (a
+        `PackedMatrix` does not count); such a call waits for the result.
 
     Raises
     ------
@@ -96,8 +93,7 @@ def gemm(
     UnsupportedError, ConfigError
         If the device cannot run the product with this element type, precision or `config`.
     KernelBuildError, LaunchError
-        If the device refuses the kernel. After a `LaunchError`, which is a `ConfigError`, `out` is
-        undefined.
+        If the device refuses the kernel. After a `LaunchError` the content of `out` is undefined.
     AllocationError
         If the device has no memory for the result, for copies or for scratch space.
 
@@ -117,28 +113,24 @@ def gemm(
     return (out, event) if return_event else out
 
 
-#: Runs a product whose arrays are on the device; returns the result and its event.
-Runner = Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]]
-
-
 class Prepared(NamedTuple):
-    """Launches that are built for calls of one kind, and the array that they write by default."""
+    """The launches for calls of one kind, and the shape and type of a new result."""
 
     sequence: LaunchSequence
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_chosen: bool  # by what databases say; else the caller named it, or it was timed
+    is_chosen: bool  # from databases: neither named by the caller nor timed
 
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
-    """Find the launches for calls like this one, once `Call.check` has run, or build them."""
+    """Find or build the launches for calls like this one, after `Call.check`."""
     key, kept = call.key(), queue_state(queue).prepared
     prepared: Prepared | None = kept.get(key)
     if prepared is not None:
         return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    is_tuned = call.config is None and is_asked_for()
+    is_tuned = call.config is None and is_enabled()
     if is_tuned:
         out = call.out
         if out is None:
@@ -154,7 +146,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
 
 
 def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:
-    """Run a product whose arrays are on the device; returns the result and its event."""
+    """Run a product whose arrays are on the device; return the result and its event."""
     call.check()
     sequence, shape, dtype, _ = prepare(queue, call)
     out = call.out
@@ -164,9 +156,11 @@ def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | N
 
 
 def run(
-    queue: cl.CommandQueue, call: Call, launch: Runner = run_on_device
+    queue: cl.CommandQueue,
+    call: Call,
+    launch: Callable[[cl.CommandQueue, Call], tuple[Any, cl.Event | None]] = run_on_device,
 ) -> tuple[Any, cl.Event | None]:
-    """Run a product by `launch`, on copies of the arrays that are on the host."""
+    """Run a product by `launch`, with copies of host arrays on the device."""
     a, b, c, out, bias = call.a, call.b, call.c, call.out, call.epilogue.bias
     if {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__} <= DEVICE_TYPES:
         return launch(queue, call)

@@ -1,4 +1,4 @@
-"""Plans: products whose kernels are chosen, generated and built, to run many times; `explain`."""
+"""Plans, which are products with built kernels that run many times; `explain`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class ArraySignature:
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes
     dtype: Any
-    offset_step: int  # the offset, in bytes, must be a multiple of it
-    lent: weakref.ref[Any]  # the array itself: a plan does not keep its memory
+    offset_step: int  # the offset must be a multiple of so many bytes
+    example: weakref.ref[Any]  # the array; a plan does not keep its memory
 
     @classmethod
     def of(cls, array: Any, alignment: int) -> ArraySignature:
-        """That of arrays like this one, whose offset is a multiple of `alignment` elements."""
+        """The signature of an array; offsets are multiples of `alignment` elements."""
         step = alignment * array.dtype.itemsize
         return cls(array.shape, array.strides, array.dtype, step, weakref.ref(array))
 
     def array(self, queue: cl.CommandQueue, name: str) -> Any:
-        """The array itself, or if it is gone one of random numbers that agrees with it."""
-        if (array := self.lent()) is not None:
+        """The example or, if it is gone, an array of random numbers with its features."""
+        if (array := self.example()) is not None:
             return array
         low, high = byte_range(View(self.shape, self.strides, self.dtype, 0))
         content = np.random.default_rng(0).integers(-3, 4, (high - low) // self.dtype.itemsize)
@@ -51,7 +51,7 @@ class ArraySignature:
         )
 
     def check(self, name: str, array: Any) -> None:
-        """Raise unless `array` is laid out as the plan expects."""
+        """Raise unless `array` has the features that the plan expects."""
         if (
             array.shape == self.shape
             and array.strides == self.strides
@@ -72,14 +72,14 @@ class ArraySignature:
 
 
 class GemmPlan:
-    """A product that is ready to run: made by `pyclgemm.plan`, called with arrays.
+    """A product with built kernels, from `pyclgemm.plan`; it is called with arrays.
 
     Attributes
     ----------
     choice : Choice
         The kernel and why it was chosen.
     product : Product
-        The problem, and where its matrices lie.
+        The problem and its matrices.
     """
 
     def __init__(
@@ -98,37 +98,36 @@ class GemmPlan:
         )
         of_a, of_b = (problem.b, problem.a) if product.swapped else (problem.a, problem.b)
         layouts = {"a": of_a, "b": of_b, "out": problem.out, "c": problem.c}
-        lent = {"a": call.a, "b": call.b, "out": call.out, "c": call.c}
-        if call.out is None:
-            lent["out"] = self._new_result()
+        out = self._new_result() if call.out is None else call.out
+        examples = {"a": call.a, "b": call.b, "out": out, "c": call.c}
         self._signatures = {
-            name: ArraySignature.of(lent[name], layout.alignment)
+            name: ArraySignature.of(examples[name], layout.alignment)
             for name, layout in layouts.items()
             if layout is not None
         }
         self._sequence = build_sequence(queue, product, choice)
 
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
-        """Time the kernels that are predicted to be the fastest, and run the fastest from now on.
+        """Time the kernels of least predicted time, and use the fastest from now on.
 
-        They run on the arrays that the plan was made for, or on others like them if those are
-        gone; operands are rotated among copies that no cache holds, results are checked against
-        each other, and the content of `out` is the same afterwards.
+        They run on the arrays that the plan was made for, or on similar ones if those are gone.
+        Operands rotate among copies that exceed the caches, results are checked against each other,
+        and the content of `out` is restored.
 
         Parameters
         ----------
         top : int
-            How many kernels are timed, at most.
+            The most kernels that are timed.
         seconds : float
-            For all of it; half of it may go into building kernels.
+            For the whole call; at most half of it for building kernels.
         save : bool
-            Whether the user's database gets the fastest, so that products like this one take it
-            from then on. It has no records of operands whose elements lie apart in both directions.
+            Whether to save the fastest in the user's database, where products like this one find
+            it. Operands without contiguous rows or columns are not saved.
 
         Returns
         -------
         Choice
-            The plan's choice from now on; its `seconds` are measured.
+            The plan's new choice; its `seconds` are measured.
 
         Raises
         ------
@@ -143,7 +142,7 @@ class GemmPlan:
         >>> plan.autotune(top=2, seconds=0.1, save=False).seconds > 0
         True
         """
-        if self.product.problem.packed and self._signatures["b"].lent() is None:
+        if self.product.problem.packed and self._signatures["b"].example() is None:
             raise ArgumentError("b was packed, and that PackedMatrix is gone; keep it to autotune")
         arrays = [one.array(self.queue, name) for name, one in self._signatures.items()]
         if self._bias is not None:
@@ -169,18 +168,18 @@ class GemmPlan:
         Parameters
         ----------
         a, b, c : pyopencl.array.Array
-            Of the shapes, strides and element type that the plan was made for; at any
-            offset that keeps the alignment.
+            They have the shapes, strides and element type that the plan was made for, at any
+            offset of equal alignment.
         out : pyopencl.array.Array, optional
             The destination; None allocates one.
         wait_for : sequence of pyopencl.Event, optional
-            Waited for before anything runs, beside the arrays' own events.
+            Events to wait for, besides those of the arrays.
         return_event : bool
             Whether to return ``(out, event)``.
         add_event : bool
-            False makes no event and leaves `out` with those that it had: for products in a
-            row on one in-order queue, whose order is all that their users rely on. It spares
-            NVIDIA's devices 2 us a launch. On an out-of-order queue there is always an event.
+            False makes no event, and `out` keeps its events: for a series of products whose users
+            rely on the order of one in-order queue. It saves NVIDIA's devices 2 us a launch. On an
+            out-of-order queue there is always an event.
 
         Raises
         ------
@@ -223,16 +222,16 @@ def plan(
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
 ) -> GemmPlan:
-    """Choose, generate and build a product once, to run it many times.
+    """Choose, generate and build the kernels of a product once, to run it many times.
 
-    Parameters are those of `gemm`, or of `gemm_batched` but for sequences. The arrays lend their
-    shapes, strides and element type; ``plan(a, b, c, out=...)`` then takes any arrays that agree
-    in these. alpha, beta and the epilogue are fixed. Errors are those of `gemm`.
+    Parameters are those of `gemm`, or of `gemm_batched` without sequences. The plan takes all
+    arrays of the same shapes, strides and element type. alpha, beta and the epilogue are fixed.
+    Errors are those of `gemm`.
 
     Returns
     -------
     GemmPlan
-        To be called with arrays; its `choice` says what was chosen, and why.
+        It is called with arrays; its `choice` tells the kernel and the reason.
 
     Examples
     --------
@@ -265,15 +264,15 @@ def explain(
     precision: str | None = None,
     config: Config | Mapping[str, Any] | None = None,
 ) -> Choice:
-    """Say which kernel `gemm` would run with these arguments, and why. Nothing is built.
+    """Say which kernel `gemm` would run with these arguments, and why, without building it.
 
-    Where an operand is three-dimensional, it is the kernel that `gemm_batched` would run. Errors
-    are those of `gemm`.
+    If an operand is three-dimensional, it is the kernel of `gemm_batched`. Errors are those of
+    `gemm`.
 
     Returns
     -------
     Choice
-        Path, configuration, level of the database, and reason; readable when printed.
+        Path, configuration, level of the database, and reason; printable.
 
     Examples
     --------
@@ -289,9 +288,9 @@ def explain(
 
 
 def _chosen(queue: cl.CommandQueue, call: Call) -> tuple[Call, Product, Choice]:
-    """Choose the kernel of a call, which comes back with all its arrays on the device."""
-    given = {"bias": call.epilogue.bias, "a": call.a, "b": call.b, "c": call.c, "out": call.out}
-    arrays = {name: to_device(queue, name, array) for name, array in given.items()}
+    """Choose the kernel of a call; return the call with all arrays on the device."""
+    arrays = {"bias": call.epilogue.bias, "a": call.a, "b": call.b, "c": call.c, "out": call.out}
+    arrays = {name: to_device(queue, name, array) for name, array in arrays.items()}
     batched = any(len(array.shape) > 2 for array in arrays.values() if array is not None)
     call = replace(call.with_arrays(**arrays), batched=batched)
     call.check()

@@ -1,4 +1,4 @@
-"""From a call to a product, the kernel that is chosen for it, and launches that are built."""
+"""Turn a call into a product, choose its kernel, and build its launches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice, select
 
-#: That of a call that names none.
+#: The epilogue of a call without one.
 NO_EPILOGUE = Epilogue()
 
 
@@ -50,7 +50,7 @@ class Call:
     batched: bool = False  # whether operands may be stacks or sequences of matrices
 
     def check(self) -> None:
-        """Make alpha and beta Python's numbers, config a configuration; check c against beta."""
+        """Convert alpha, beta and config, and check c against beta."""
         alpha, beta = self.alpha, self.beta
         is_plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
         if not is_plain or self.a.dtype.kind == "i":
@@ -66,7 +66,7 @@ class Call:
             self.config = as_config(self.config)
 
     def key(self) -> tuple[Any, ...]:
-        """All that the kernels depend on, and what is set once on them, once `check` has run."""
+        """Everything that prepared launches depend on, after `check`."""
         c, out, bias = self.c, self.out, self.epilogue.bias
         return (
             self.batched, facts_of(self.a), facts_of(self.b), None if c is None else facts_of(c),
@@ -76,7 +76,7 @@ class Call:
         )  # fmt: skip
 
     def arrays(self, out: Any) -> list[Any]:
-        """The arrays that the launches take, in their order, once `check` has run."""
+        """The arrays of the launches, in order, after `check`."""
         arrays = [self.a, self.b, out]
         if self.c is not None and self.beta != 0:
             arrays.append(self.c)
@@ -85,12 +85,12 @@ class Call:
         return arrays
 
     def with_arrays(self, bias: Any, **arrays: Any) -> Call:
-        """The same with other arrays."""
+        """The same call with other arrays."""
         return replace(self, epilogue=Epilogue(bias, self.epilogue.activation), **arrays)
 
 
 def facts_of(array: Any) -> Any:
-    """The features of an array that kernels depend on: its alignment, but not its offset."""
+    """The features of an array that kernels depend on, with its alignment, not its offset."""
     if array.__class__ is PackedMatrix:
         return array.facts
     if array.__class__ is MatrixSequence and array.scattered:
@@ -99,12 +99,10 @@ def facts_of(array: Any) -> Any:
 
 
 def describe_product(call: Call) -> Product:
-    """Describe the product of a call, whose `check` has run; raise if arrays do not fit together.
+    """Describe the product of a call after `check`; raise if arrays do not fit together.
 
-    A batch becomes a single product where it can be computed as one: it has one matrix, or all its
-    products read the same B, and the rows of A and of the result follow one another. Without `out`
-    the result is yet to be allocated, in C order. Where alpha is zero, as in BLAS, A and B are not
-    read.
+    A batch becomes a single product if `folded` can do so. Without `out` the result will be in C
+    order. If alpha is zero, A and B are not read, as in BLAS.
     """
     a, b, c, out, bias = call.a, call.b, call.c, call.out, call.epilogue.bias
 
@@ -174,7 +172,7 @@ def describe_product(call: Call) -> Product:
 
 
 def common_count(a: Any, b: Any) -> int:
-    """How many products a batch has; raise `ShapeError` unless a and b have as many, or one."""
+    """The products of a batch; raise `ShapeError` unless a and b have equally many, or one."""
     count_a, count_b = count_of(a), count_of(b)
     if count_a != count_b and 1 not in (count_a, count_b):
         raise ShapeError(
@@ -185,7 +183,7 @@ def common_count(a: Any, b: Any) -> int:
 
 
 def check_count(name: str, array: Any, wanted: tuple[int, ...]) -> None:
-    """Raise `ShapeError` unless c or out has as many matrices as the batch has products."""
+    """Raise `ShapeError` unless c or out has one of the wanted numbers of matrices."""
     if count_of(array) not in wanted:
         raise ShapeError(
             f"{name} is {tuple(array.shape)}, {count_of(array)} matrices; the batch of a and b has "
@@ -194,7 +192,7 @@ def check_count(name: str, array: Any, wanted: tuple[int, ...]) -> None:
 
 
 def result_shape(call: Call) -> tuple[int, ...]:
-    """The shape of a new result, where the operands fit together."""
+    """The shape of a new result; the operands have been checked."""
     a, b = call.a.shape, call.b.shape
     rows = a[-2 if parse_transposition("trans_a", call.trans_a) == "N" else -1]
     columns = b[-1 if parse_transposition("trans_b", call.trans_b) == "N" else -2]
@@ -202,7 +200,7 @@ def result_shape(call: Call) -> tuple[int, ...]:
 
 
 def _activation(name: str | None, dtype: str) -> str | None:
-    """The activation; raise `UnsupportedError` unless it is defined for the results of `dtype`."""
+    """The activation; raise `UnsupportedError` unless operands of `dtype` allow it."""
     if name and is_complex(dtype):
         raise UnsupportedError(
             f"activation is {name!r} and the operands are {dtype}; activations are defined for "
@@ -217,7 +215,7 @@ def _activation(name: str | None, dtype: str) -> str | None:
 
 
 def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> None:
-    """Raise `UnsupportedError` if the device lacks arithmetic that a product needs."""
+    """Raise `UnsupportedError` if the device lacks the arithmetic of a product."""
     if precision.needs_matrix_unit:
         if is_complex(dtype):
             raise UnsupportedError(
@@ -240,10 +238,7 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
 def choose(
     queue: cl.CommandQueue, product: Product, config: Config | Mapping[str, Any] | None
 ) -> tuple[Product, Choice]:
-    """Choose the kernel for a product on the device of `queue`, and the arithmetic.
-
-    Gives the product in that arithmetic (`pyclgemm.selection.select.faster_arithmetic`).
-    """
+    """Choose the kernel and the arithmetic of a product; return the product in this arithmetic."""
     check_queue(queue)
     traits = traits_of(queue.device)
     check_supported(product.problem.dtype, product.problem.precision, traits)
@@ -257,10 +252,9 @@ def choose(
 
 
 def build_sequence(queue: cl.CommandQueue, product: Product, choice: Choice) -> LaunchSequence:
-    """Generate and build what `choice` says, for one queue.
+    """Generate and build the launches of a choice for one queue.
 
-    Calls of the sequence give a, b and out, then c and the bias if the product has them; and alpha
-    and beta.
+    The sequence takes a, b and out, then c and the bias if the product has them, alpha and beta.
     """
     traits, config = traits_of(queue.device), choice.config
     product = oriented(product, config, traits)

@@ -1,11 +1,9 @@
-"""What a device can do at most, and what a compute unit holds at a time.
+"""The ceilings of a device, and the occupancy of a compute unit.
 
-Ceilings are speeds: of arithmetic, memory, caches and launches. `pyclgemm.analysis.ceilings`
-measures them; where nobody has, `typical_ceilings` estimates them by the architecture. Registers,
-local memory and sub-groups of a compute unit limit how many work-groups it holds (`Occupancy`).
+Ceilings are speeds of arithmetic, memory, caches and launches. `pyclgemm.analysis.ceilings`
+measures them; `typical_ceilings` estimates them from the architecture. Registers, local memory and
+sub-groups limit how many work-groups are resident on a compute unit (`Occupancy`).
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -18,47 +16,45 @@ from .traits import DeviceTraits, matching
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reaches in kernels that do one thing only; GB/s are 1e9 bytes a second."""
+    """The speeds that a device reaches in kernels that do one thing only; 1 GB is 1e9 bytes."""
 
-    # GFLOPS of multiply-adds in registers (2 each), by NumPy name of a real type that it has.
+    # GFLOPS of multiply-adds in registers (2 FLOP each), by NumPy name of a supported real type.
     arithmetic: Mapping[str, float]
-    # GB/s of reading once a buffer of 1 GiB (512 MiB on CPUs), where the device has the memory.
+    # GB/s of one pass over 1 GiB (512 MiB on CPUs), less if the device has less memory.
     global_memory: float
-    # GB/s of reading 2 MiB over and over, which the second-level cache serves; None on CPUs.
+    # GB/s of repeated reads of 2 MiB, which the second-level cache serves; None on CPUs.
     cache: float | None
-    # GB/s of reading local memory, all compute units together; None on CPUs.
+    # GB/s of reads of local memory by all compute units; None on CPUs.
     local_memory: float | None
-    # From one empty launch to the next; but for CPUs, in a queue that fills faster than it runs.
+    # From one empty launch to the next; except on CPUs, the queue always holds more launches.
     launch_seconds: float
     date: str  # of the measurement, ISO 8601; empty for an estimate
-    # GFLOPS of matrix units, by unit and what they multiply (`unit_name`); terms of a split
-    # element count as elements. Only units that the device has: "matrix" from registers,
-    # "wgmma" out of local memory, as its kernels use it.
+    # GFLOPS of the device's matrix units, by `unit_name`: "matrix" reads registers, "wgmma" local
+    # memory. Each term of a split element counts as a product.
     units: Mapping[str, float] = field(default_factory=dict)
 
 
 def unit_name(unit: str, multiplied: str) -> str:
-    """The key of a ceiling in `Ceilings.units`: a unit, and what it multiplies."""
+    """The key of a ceiling in `Ceilings.units`: a unit, and the type that it multiplies."""
     return f"{unit} {multiplied}"
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """What a compute unit, as its OpenCL driver counts them, does in a clock."""
+    """The work that a compute unit, as OpenCL drivers count them, does in a clock."""
 
     ghz: float  # the clock under load
     float32: int  # multiply-adds
-    memory: float  # GB/s of global memory, the device's over its compute units
+    memory: float  # GB/s of global memory: the device's bandwidth over its compute units
     float64: float = 1 / 32  # multiply-adds, over those of float32
     matrix: int = 0  # multiply-adds of float16 by matrix units, summed in float32
     cache: int = 32  # bytes from the second-level cache
 
 
-#: By a pattern of the architecture, else of the vendor. From the vendors' documents: NVIDIA's
-#: "CUDA C++ Programming Guide" (throughput of native arithmetic) and architecture white papers,
-#: AMD's ISA documents and white papers of RDNA and CDNA (OpenCL counts pairs of compute units from
-#: gfx10 on), Intel's "oneAPI GPU Optimization Guide" (OpenCL counts vector engines), and data
-#: sheets of the largest boards for clocks and memory.
+#: By a pattern of the architecture. Sources: NVIDIA's "CUDA C++ Programming Guide" (throughput of
+#: native arithmetic) and architecture white papers, AMD's ISA documents and white papers of RDNA
+#: and CDNA (OpenCL counts pairs of compute units from gfx10 on), Intel's "oneAPI GPU Optimization
+#: Guide" (OpenCL counts vector engines); clocks and memory from data sheets of the largest boards.
 _UNITS = {
     "sm_35": _Unit(0.9, 192, 19, 1 / 3),
     "sm_5[0-9]": _Unit(1.1, 128, 14),
@@ -92,27 +88,21 @@ _VENDORS = {
     "arm": _Unit(0.9, 64, 5, cache=16),
 }
 _OTHER, _OTHER_CPU = _Unit(1.0, 64, 5), _Unit(2.5, 8, 6, 1 / 2)
-
-#: Multiply-adds of matrix units over those of float16, by what they multiply.
+#: Multiply-adds of matrix units over those of float16, by the type that they multiply.
 _MULTIPLIED = {"float16": 1.0, "bfloat16": 1.0, "int8": 2.0, "tf32": 0.5}
-#: Those of float64 are as many as float32's without units, where there are any.
+#: Architectures whose matrix units multiply float64, as fast as float32 without units.
 _DOUBLES = ("sm_80", "sm_90", "gfx90a", "gfx942")
 
 
 def typical_ceilings(traits: DeviceTraits) -> Ceilings:
-    """Estimate the ceilings of a device from its traits.
-
-    Compute units are those of the device; what one does in a clock, and the clock, are typical of
-    the architecture, or of the vendor where the driver does not tell it.
-    """
+    """Estimate the ceilings of a device from its compute units and its architecture or vendor."""
     is_cpu = traits.type == "cpu"
     other = _OTHER_CPU if is_cpu else _VENDORS.get(traits.vendor, _OTHER)
     unit = matching(_UNITS, traits.architecture) or other
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
     single = 2 * unit.float32 * clocks
-    # What is computed in float32's registers.
-    in_float32 = ("float32", "float16", "bfloat16", "int8", "int32")
-    arithmetic = dict.fromkeys(in_float32, single)
+    # These types are computed in 32-bit registers.
+    arithmetic = dict.fromkeys(("float32", "float16", "bfloat16", "int8", "int32"), single)
     if traits.float64:
         arithmetic["float64"] = single * unit.float64
     units = {}
@@ -121,7 +111,7 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
             units[unit_name("matrix", multiplied)] = 2 * unit.matrix * ratio * clocks
         if traits.architecture in _DOUBLES:
             units[unit_name("matrix", "float64")] = single
-        if traits.wgmma:  # which read local memory past the registers: twice what others reach
+        if traits.wgmma:  # reads local memory without registers: twice as fast as the others
             for multiplied in _MULTIPLIED:
                 name = unit_name("matrix", multiplied)
                 units[unit_name("wgmma", multiplied)] = 2.0 * units[name]
@@ -131,17 +121,17 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
         None if is_cpu else unit.cache * clocks,
         # A byte of local memory for each multiply-add (NVIDIA: 128 bytes and 128 multiply-adds).
         None if is_cpu else unit.float32 * clocks,
-        5e-6 if is_cpu else 6e-6,  # what drivers take
+        5e-6 if is_cpu else 6e-6,  # typical of drivers
         "",
         units,
     )
 
 
 def completed(measured: Mapping[str, Any], traits: DeviceTraits) -> Ceilings:
-    """Ceilings of which some were measured, by name as in `Ceilings`; the others are estimated.
+    """Complete measured ceilings, by field name of `Ceilings`, with estimates.
 
-    Arithmetic of other types, and units, are as far from their estimates as float32, or as the
-    same unit in float16: compute units, clock and power are the same for all.
+    Estimates of arithmetic are scaled as float32 was measured, and those of units as the same unit
+    in float16: compute units, clock and power are the same for all types.
 
     Examples
     --------
@@ -156,12 +146,14 @@ def completed(measured: Mapping[str, Any], traits: DeviceTraits) -> Ceilings:
     known = {name: value for name, value in measured.items() if value is not None}
 
     def scaled(group: str, reference: Callable[[str], str]) -> dict[str, float]:
-        found, estimates = known.get(group, {}), getattr(typical, group)
-        ratios = {
-            name: value / estimates[name] for name, value in found.items() if name in estimates
-        }
-        others = {name: one * ratios.get(reference(name), 1.0) for name, one in estimates.items()}
-        return {**others, **found}
+        figures: dict[str, float] = known.get(group, {})
+        estimates: Mapping[str, float] = getattr(typical, group)
+
+        def ratio(name: str) -> float:
+            both = name in figures and name in estimates
+            return figures[name] / estimates[name] if both else 1.0
+
+        return {name: one * ratio(reference(name)) for name, one in estimates.items()} | figures
 
     arithmetic = scaled("arithmetic", lambda name: "float32")
     units = scaled("units", lambda name: unit_name(name.split()[0], "float16"))
@@ -170,25 +162,25 @@ def completed(measured: Mapping[str, Any], traits: DeviceTraits) -> Ceilings:
 
 @dataclass(frozen=True)
 class UnitLimits:
-    """What a compute unit of a GPU holds at a time."""
+    """The resources of a compute unit of a GPU."""
 
     sub_group: int  # work-items of a sub-group (warp, wave)
-    schedulers: int  # parts of the unit that keep sub-groups and registers of their own
+    schedulers: int  # each has its own sub-groups and registers
     sub_groups: int  # resident at most
     groups: int  # resident at most
     registers: int  # 32-bit registers of one lane of one scheduler, over all its sub-groups
-    register_step: int  # registers of a work-item are allocated in multiples of it
+    register_step: int  # allocation unit of a work-item's registers
     local_bytes: int  # of local memory
-    local_step: int  # local memory is allocated in multiples of it
-    local_reserved: int  # what the system takes for each work-group
+    local_step: int  # allocation unit of local memory, in bytes
+    local_reserved: int  # bytes that the system takes for each work-group
 
     def bounds(
         self, traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
     ) -> dict[str, int]:
-        """The most work-groups, by each thing that limits them; registers of None do not."""
+        """The most work-groups that each resource allows; `registers` may be None if unknown."""
         waves = math.ceil(work_items / self.sub_group)
         bounds = {"work-items": self.sub_groups // waves}
-        if waves > 1 or traits.vendor != "amd":  # AMD counts barriers, which one wave needs not
+        if waves > 1 or traits.vendor != "amd":  # AMD limits barriers, which one wave has not
             bounds["work-groups"] = self.groups
         if local_bytes:
             steps = math.ceil((local_bytes + self.local_reserved) / self.local_step)
@@ -201,16 +193,14 @@ class UnitLimits:
 
 
 def _nvidia(sub_groups: int, groups: int, local_kib: int, reserved: int = 1024) -> UnitLimits:
-    # 65536 registers, 16384 for each of four schedulers: 512 to a lane of 32. A warp gets them
-    # in units of 256, 8 to a lane.
+    # Each of four schedulers has 16384 registers, 512 for a lane of 32; the unit is 8 for a lane.
     local_step = 128 if reserved else 256
     return UnitLimits(32, 4, sub_groups, groups, 512, 8, local_kib * 1024, local_step, reserved)
 
 
 #: By a pattern of the architecture. NVIDIA: CUDA C++ Programming Guide, "Compute Capabilities", and
 #: the allocation units of the CUDA Occupancy Calculator. AMD: LLVM, "User Guide for AMDGPU
-#: Backend", and the ISA documents of RDNA and CDNA; compute units are counted as AMD's OpenCL does,
-#: on RDNA as work-group processors.
+#: Backend", ISA documents of RDNA, per work-group processor, and of CDNA.
 _LIMITS = {
     "sm_7[02]": _nvidia(64, 32, 96, reserved=0),
     "sm_75": _nvidia(32, 16, 64, reserved=0),
@@ -231,21 +221,20 @@ _LIMITS = {
     "gfx110[23]|gfx115[023]": UnitLimits(32, 4, 64, 32, 1024, 16, 128 * 1024, 1024, 0),
 }
 
-#: Of a GPU that is not known here: what most have.
+#: Assumed for other GPUs.
 _USUAL = UnitLimits(32, 4, 32, 16, 512, 8, 64 * 1024, 256, 0)
 
 
 @functools.lru_cache(maxsize=64)
 def limits_of(traits: DeviceTraits) -> UnitLimits | None:
-    """What a compute unit of an architecture holds; None where that is not known here."""
+    """The limits of the device's architecture; None if this module does not know them."""
     return None if traits.type == "cpu" else matching(_LIMITS, traits.architecture)
 
 
 def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, registers: int) -> int:
-    """Work-groups that a compute unit holds at a time, at least 1.
+    """Work-groups that are resident on a compute unit, at least 1.
 
-    A work-group has `work_items` and `local_bytes` of local memory, a work-item `registers` of 32
-    bits. For an architecture without known limits, those that most GPUs have are assumed.
+    `local_bytes` are those of a work-group, `registers` of 32 bits those of a work-item.
     """
     limits = limits_of(traits) or _USUAL
     return max(1, min(limits.bounds(traits, work_items, local_bytes, registers).values()))
@@ -253,16 +242,16 @@ def resident_groups(traits: DeviceTraits, work_items: int, local_bytes: int, reg
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on a compute unit; None is what is not known."""
+    """The work-groups that are resident on a compute unit; None if unknown."""
 
-    groups: int | None  # work-groups; 0 means that none fits
+    groups: int | None  # 0 means that none fits
     sub_groups: int | None  # of these work-groups
     most_sub_groups: int | None  # that could be resident
-    limit: str  # what allows no more, or why nothing is known
+    limit: str  # the resource that allows no more, or why nothing is known
 
     @property
     def share(self) -> float | None:
-        """Resident sub-groups as a part of the most that there could be."""
+        """Resident sub-groups over the most that could be."""
         if self.sub_groups is None or self.most_sub_groups is None:
             return None
         return self.sub_groups / self.most_sub_groups
@@ -271,7 +260,7 @@ class Occupancy:
 def estimate_occupancy(
     traits: DeviceTraits, work_items: int, local_bytes: int, registers: int | None
 ) -> Occupancy:
-    """How much of a kernel a compute unit holds; without `registers`, an upper bound."""
+    """Estimate the occupancy of a kernel; without `registers` it is an upper bound."""
     if traits.type == "cpu":
         return Occupancy(None, None, None, "does not apply: a core runs one work-group at a time")
     limits = limits_of(traits)

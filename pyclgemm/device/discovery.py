@@ -1,13 +1,10 @@
 """Find the OpenCL devices of the machine, rank them, and say why some cannot be used.
 
-Intel's runtime from PyPI (``intel-opencl-rt``) is found by no loader: it registers itself by a file
-that names a folder of the machine on which the wheel was made. Loaders read the registry once, at
-the first OpenCL call of a process. For that call `register_runtimes` points them to a temporary
-registry with the system's entries and the library's true path. pocl's wheel needs no help:
-pyopencl's bundled loader looks where it is installed.
+No loader finds Intel's runtime from PyPI (``intel-opencl-rt``): its registry file names a folder
+of the machine that built the wheel. Loaders read the registry once, at the first OpenCL call of a
+process. For that call `register_runtimes` points them to a temporary registry with the system's
+entries and the library's true path. pyopencl's bundled loader finds pocl's wheel by itself.
 """
-
-from __future__ import annotations
 
 import functools
 import importlib.metadata
@@ -31,8 +28,7 @@ NO_DEVICE = "the platform offers no device"
 #: The file name under which Intel's library is loaded.
 INTEL_LIBRARY = "libintelocl.so"
 
-#: Variables by which a user chooses runtimes. ocl-icd reads the first two, the Khronos loader the
-#: first and the last.
+#: Variables that choose runtimes: ocl-icd reads the first two, Khronos's loader the first and last.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 
 
@@ -44,25 +40,25 @@ class FoundDevice:
     name: str  # empty for a platform without devices
     device: cl.Device | None
     traits: DeviceTraits | None  # None if it cannot be used
-    reason: str  # why it cannot be used, or a remark on a device that can; usually empty
+    reason: str  # why it cannot be used, or a remark on a usable device; usually empty
 
 
 @functools.cache
 def find_devices() -> tuple[FoundDevice, ...]:
-    """Probe every device: those that work first, best first; then others, and empty platforms."""
+    """Probe every device: working ones, best first; then the others, and empty platforms."""
     devices, empty = _list_devices()
     found = [_examine(device) for device in devices]
     return (*sorted(found, key=lambda one: one.traits is None), *empty)
 
 
 def working_devices() -> list[FoundDevice]:
-    """The devices that can be used, best first. A device's rank is its index in this list."""
+    """The working devices, best first. A device's rank is its index in this list."""
     return [one for one in find_devices() if one.traits is not None]
 
 
 @functools.cache
 def default_device() -> cl.Device:
-    """The best device that works; those that rank lower are not probed."""
+    """The best working device; lower ranks are not probed."""
     for device in _list_devices()[0]:
         if _examine(device).traits is not None:
             return device
@@ -70,10 +66,10 @@ def default_device() -> cl.Device:
 
 
 def choose_device(selector: str | None) -> FoundDevice:
-    """Find the device that a user names; None means the best of all.
+    """Find the device that a user names; None means the best one.
 
-    The selector is a rank, counted from 0, or a part of the device's or its platform's name, in
-    upper or lower case. If several devices match, the best is taken.
+    The selector is a rank, counted from 0, or a part of the device's or platform's name; its case
+    does not matter. If several devices match, the best of them is chosen.
     """
     devices = working_devices()
     if not devices:
@@ -81,7 +77,7 @@ def choose_device(selector: str | None) -> FoundDevice:
     if selector is None:
         return devices[0]
     for rank, one in enumerate(devices):
-        # Only the version of pocl's platform holds the name "PoCL".
+        # Only the version of pocl's platform has the name "PoCL".
         version = one.device.platform.version if one.device is not None else ""
         names = "\n".join((one.name, one.platform, version)).lower()
         if selector == str(rank) or (not selector.isdigit() and selector.lower() in names):
@@ -94,7 +90,7 @@ def choose_device(selector: str | None) -> FoundDevice:
 
 
 def preference(device: cl.Device) -> tuple[int, int, int]:
-    """A key that ranks devices before they are probed; larger is better."""
+    """The key that ranks devices before they are probed; larger is better."""
     kinds = ("imitation", "cpu", "accelerator", "gpu")
     kind = kinds.index("imitation" if is_software(device.name) else type_of(device))
     width = max(1, device.native_vector_width_float)
@@ -104,7 +100,7 @@ def preference(device: cl.Device) -> tuple[int, int, int]:
 
 
 def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
-    """All devices, best first, and the platforms that have none."""
+    """All devices, best first, and the platforms without devices."""
     devices: list[cl.Device] = []
     empty: list[FoundDevice] = []
     try:
@@ -142,10 +138,10 @@ def _nothing_works() -> UnsupportedError:
 
 @functools.cache
 def register_runtimes() -> Path | None:
-    """Make the loader see Intel's runtime from PyPI, before a process's first OpenCL call.
+    """Make the loader find Intel's runtime from PyPI, before a process's first OpenCL call.
 
-    Nothing changes without the wheel, off Linux, or where the user chose runtimes by one of
-    `LOADER_VARIABLES`. It never raises. The answer is the library that was shown to the loader.
+    Nothing changes without the wheel, off Linux, or if one of `LOADER_VARIABLES` chooses runtimes.
+    It never raises. It returns the library that was registered.
     """
     try:
         registries = system_registries()
@@ -163,13 +159,13 @@ def register_runtimes() -> Path | None:
             finally:
                 del os.environ["OCL_ICD_VENDORS"]
         return library
-    except Exception:  # whatever is odd about a machine, importing the library must not fail
+    except Exception:  # an import of the library must not fail
         logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
         return None
 
 
 def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
-    """The library to show to the loader; None if it finds one, or the user chose runtimes."""
+    """The library to register; None if the loader finds one, or the user chose runtimes."""
     if not sys.platform.startswith("linux") or any(map(environment.get, LOADER_VARIABLES)):
         return None
     named = filter(None, map(_intel_library_of, _entries(registries)))
@@ -187,7 +183,7 @@ def installed_intel_library() -> Path | None:
 
 
 def system_registries() -> list[Path]:
-    """The folders of ``.icd`` files that the loader reads when no variable is set."""
+    """The folders of ``.icd`` files that the loader reads if no variable is set."""
     registries = [Path("/etc/OpenCL/vendors")]
     if Path(sys.prefix, "conda-meta").is_dir():  # a conda environment has its own loader
         registries.append(Path(sys.prefix, "etc", "OpenCL", "vendors"))
@@ -199,6 +195,6 @@ def _entries(registries: list[Path]) -> list[Path]:
 
 
 def _intel_library_of(entry: Path) -> Path | None:
-    """The library that an entry names, if that is Intel's."""
+    """The library that an entry names, if it is Intel's."""
     named = Path(entry.read_text(errors="replace").strip())
     return named if named.name.startswith(INTEL_LIBRARY) else None

@@ -1,16 +1,14 @@
-"""Probes: what a device's compiler and driver can really do, found by running tiny kernels.
+"""Probes: tiny kernels find out what a device's compiler and driver can do.
 
-Neither a device's presence nor its list of extensions can be trusted: some runtimes list devices on
+A device's presence and its list of extensions are not reliable: some runtimes list devices on
 which no kernel builds, and NVIDIA's compiler has half arithmetic that it does not advertise.
 
-That compiler targets sm_90, whose assembler refuses ``wgmma`` and ``setmaxnreg``; no build option
-selects sm_90a, which has them (PTX ISA, "Directives: .target"). But a program's binary is its PTX
-text, and a program can be made from a binary. So inline PTX has these instructions as comments
-that begin with `MARK`; the compiler fills in their operands' registers all the same. Between
-compiler and assembler, `lift` turns the comments into instructions.
+NVIDIA's compiler targets sm_90, whose assembler refuses ``wgmma`` and ``setmaxnreg``; no build
+option selects sm_90a, which has them (PTX ISA, "Directives: .target"). But a program's binary is
+its PTX text, and a program can be made from a binary. So inline PTX has these instructions as
+comments that begin with `MARK`, in which the compiler fills in the registers. Between compiler and
+assembler, `lift` turns the comments into instructions.
 """
-
-from __future__ import annotations
 
 import itertools
 import re
@@ -31,29 +29,28 @@ MARK = "//@"
 #: Where PTX text states its target.
 _TARGET = re.compile(rb"^(\.target\s+)(\w+)", re.MULTILINE)
 
-#: How compilers and runtimes refuse a probe: by OpenCL's errors, or by what pyopencl raises for a
-#: log or a binary that it cannot read. The exception of a signal handler, such as TimeoutError, is
-#: not among them: it would be taken for the device's answer, and kept.
+#: Errors that mean that a probe failed: OpenCL's, and pyopencl's for an unreadable log or binary.
+#: Others, such as the TimeoutError of a signal handler, do not mean that the device refused.
 REFUSALS = (cl.Error, LookupError, ValueError, TypeError, AttributeError)
 
-#: Macros that tell for which processor the compiler works.
+#: Macros that tell the compiler's target processor.
 MACROS = (
     "FP_FAST_FMAF", "FP_FAST_FMA", "__x86_64__", "__aarch64__", "__SSE4_2__", "__AVX2__",
     "__BMI2__", "__FMA__", "__AVX512F__", "__AVX512BW__", "__AVX512DQ__", "__AVX512VL__",
 )  # fmt: skip
 
-#: How a work-item reads a register of another one of its sub-group, by PTX or OpenCL C.
+#: How a work-item reads another's register within its sub-group, in PTX or OpenCL C.
 SHFL = "shfl.sync"
 KHR_SHUFFLE = "sub_group_shuffle"
 INTEL_SHUFFLE = "intel_sub_group_shuffle"
 
 
 class PtxStepError(ValueError):
-    """A binary is not the PTX text that `lift` can change."""
+    """A binary is not PTX text that `lift` can change."""
 
 
 def lift(binary: bytes, target: str) -> bytes:
-    """Turn the marked comments of a PTX text into instructions, for a target that has them."""
+    """Turn the marked comments of a PTX text into instructions of `target`."""
     found = _TARGET.findall(binary)
     if len(found) != 1:
         start = binary[:40].decode("ascii", "replace")
@@ -75,7 +72,7 @@ def lift(binary: bytes, target: str) -> bytes:
 
 @dataclass(frozen=True)
 class Probe:
-    """What kernels found out on a device; for the fields see `DeviceTraits`."""
+    """The results of the probes of a device; `DeviceTraits` explains the fields."""
 
     float64: bool
     float16: bool
@@ -86,7 +83,7 @@ class Probe:
 
 
 def probe_device(device: cl.Device) -> Probe:
-    """Build and run tiny kernels; raise `UnsupportedError` if not even one of one line works."""
+    """Build and run tiny kernels; raise `UnsupportedError` if the simplest one fails."""
     x, y = np.array([3.0, 5.0, 7.0], np.float32), np.zeros(1, np.float32)
     defined = np.zeros(len(MACROS), np.int32)
     try:
@@ -103,7 +100,7 @@ def probe_device(device: cl.Device) -> Probe:
         )
     fence, six, sevens = filled("probe/fence.cl.mako"), np.array([6], "i4"), np.array([7, 7], "i4")
     standards = ("", "-cl-std=CL2.0", "-cl-std=CL3.0")
-    fences = (one for one in standards if _gives(queue, fence, six, sevens, options=one))
+    fences = (one for one in standards if _computes(queue, fence, six, sevens, options=one))
     shuffle, sub_group_sizes = _shuffle(queue)
     return Probe(
         float64=_has_arithmetic(queue, "cl_khr_fp64", "double", np.float64),
@@ -131,12 +128,12 @@ def wgmma_refusal(device: cl.Device) -> str:
 
 
 def is_software(name: str) -> bool:
-    """Whether a device of that name is an imitation in software, far slower than the CPU."""
+    """Whether a device of this name is a simulator, far slower than the CPU."""
     return any(word in name.lower() for word in ("llvmpipe", "softpipe", "swrast", "oclgrind"))
 
 
 def summary(error: Exception) -> str:
-    """The most telling line of a runtime's message, cut to what fits a table."""
+    """The most informative line of an error's message, cut to the width of a table."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line.lower()]
     return (telling or lines or [type(error).__name__])[0][:160]
@@ -145,25 +142,24 @@ def summary(error: Exception) -> str:
 def _has_arithmetic(queue: cl.CommandQueue, extension: str, c_type: str, dtype: Any) -> bool:
     device = queue.device
     advertised = extension in device.extensions.split()
-    # CPU runtimes and simulators have no more than they advertise, and print messages on the
-    # terminal when they are asked for more.
+    # CPU runtimes and simulators advertise all they have; else they print messages on the terminal.
     if not advertised and (not device.type & cl.device_type.GPU or is_software(device.name)):
         return False
     x = np.array([1.5, 1.25, 2.0 ** -np.finfo(dtype).nmant, 3.0], dtype)
-    # 1.875 plus the spacing of numbers near 1: a narrower type would give another result.
+    # 1.875 plus the spacing of numbers near 1: a narrower type has another result.
     wanted = np.array([x[0] * x[1] + x[2], x[3] * x[0]], dtype)
     source = filled("probe/arithmetic.cl.mako", extension=extension, type=c_type)
-    return _gives(queue, source, x, wanted)
+    return _computes(queue, source, x, wanted)
 
 
 def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
-    """How work-items of a sub-group read each other's registers, and the sizes that it may have."""
+    """How work-items of a sub-group read each other's registers, and its possible sizes."""
     device = queue.device
     extensions = device.extensions.split()
     tried: dict[str, tuple[int, ...]] = {}
     if device.type & cl.device_type.GPU and "NVIDIA" in device.platform.name:
         tried[SHFL] = (32,)
-    # If a kernel cannot ask for a size, each kernel may get another one.
+    # Without this extension each kernel may have another size.
     elif "cl_intel_required_subgroup_size" in extensions:
         names = {"cl_khr_subgroup_shuffle": KHR_SHUFFLE, "cl_intel_subgroups": INTEL_SHUFFLE}
         tried = {names[one]: (8, 16, 32) for one in names if one in extensions}
@@ -172,7 +168,7 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
         item = np.arange(2 * size, dtype=np.int32)
         wanted = 3 * (item // size * size + size - 1 - item % size)
         source = filled("probe/shuffle.cl.mako", name=name, size=size, by_ptx=name == SHFL)
-        return _gives(queue, source, np.array([3], np.int32), wanted, items=2 * size)
+        return _computes(queue, source, np.array([3], np.int32), wanted, items=2 * size)
 
     for name, sizes in tried.items():
         if found := tuple(size for size in sizes if exchanges(name, size)):
@@ -180,8 +176,8 @@ def _shuffle(queue: cl.CommandQueue) -> tuple[str, tuple[int, ...]]:
     return "", ()
 
 
-def _gives(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:
-    """Whether a kernel builds, runs, and makes of `x` what is wanted."""
+def _computes(queue: cl.CommandQueue, source: str, x: Any, wanted: Any, **options: Any) -> bool:
+    """Whether a kernel builds, runs, and computes `wanted` from `x`."""
     y = np.zeros_like(wanted)
     try:
         _run(queue, source, x, y, **options)
@@ -199,7 +195,7 @@ def _run(
     items: int = 1,
     target: str = "",
 ) -> None:
-    """Build a kernel and run one work-group; with `target`, as PTX text for that architecture."""
+    """Build a kernel and run one work-group; with `target`, as lifted PTX text for it."""
     flags = cl.mem_flags
     context = queue.context
     buffers = [cl.Buffer(context, flags.WRITE_ONLY, size=result.nbytes) for result in results]

@@ -1,7 +1,7 @@
-"""The traits of a device: plain facts, from which the rest of the library reasons without it.
+"""The traits of a device: plain facts, so that the rest of the library needs no device.
 
-Drivers spell vendors and architectures in many ways; here they have short names. A runtime for CPUs
-tells little about the processor, so that is read from the operating system.
+Drivers spell vendors and architectures in many ways; here they have short names. Runtimes for CPUs
+tell little about the processor, so the operating system describes it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from .probe import KHR_SHUFFLE, SHFL, Probe, is_software, probe_device, wgmma_re
 
 Value = TypeVar("Value")
 
-#: Local memory of a work-group, where arrays that a kernel declares may take more than the driver
-#: reports (its figure limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
+#: Local memory of a work-group where a kernel may declare more than the driver reports (its figure
+#: limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
 LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
 
 #: Bytes of a vector register, by the architectures of CPUs.
 _CPU_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "aarch64": 16}
-#: "Vector" of a GPU, whose work-items compute scalars.
+#: Work-items of a GPU compute scalars.
 _GPU_VECTOR_BYTES = 4
 
-#: Compute units that the largest board of an architecture reports. From gfx10 on AMD's drivers
-#: count pairs of compute units ("work-group processors").
+#: Compute units of the largest board; from gfx10 on those of AMD are "work-group processors".
 _COMPUTE_UNITS = {
     "sm_35": 15, "sm_52": 24, "sm_60": 56, "sm_61": 28, "sm_70": 80, "sm_75": 72, "sm_80": 108,
     "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170,
@@ -42,10 +41,10 @@ _COMPUTE_UNITS = {
     "gfx1201": 32,
 }  # fmt: skip
 
-#: Of typical devices, by a pattern of the architecture: the vendor, compute units where the largest
-#: board is not known, and a work-group's work-items and local memory in KB. Where drivers do not
-#: tell the architecture, the pattern is the name of the vendor's file in databases/, and the limits
-#: are the least of all; Intel's driver counts execution units.
+#: Typical devices by a pattern of the architecture: vendor, compute units if the largest board is
+#: not known, and the work-items and KB of local memory of a work-group. Where drivers do not tell
+#: the architecture, the pattern is the vendor's file in databases/, and the limits are the
+#: smallest; Intel's driver counts execution units.
 _TYPICAL = {
     r"sm_\d{2,3}": ("nvidia", 64, 1024, 48), r"gfx[0-9a-f]{3,4}": ("amd", 32, 256, 64),
     r"x86-64(-v[234])?": ("intel", 8, 4096, 256), "aarch64": ("arm", 8, 4096, 256),
@@ -56,7 +55,7 @@ _TYPICAL = {
 
 @dataclass(frozen=True)
 class DeviceTraits:
-    """The facts about a device that decide which kernel it takes and what its source is."""
+    """The facts about a device that decide which kernel it runs and what its source is."""
 
     name: str  # the device's own, such as "NVIDIA H100 80GB HBM3"
     vendor: str  # "nvidia", "amd", "intel", "apple", "arm", "qualcomm" or another in lower case
@@ -70,31 +69,29 @@ class DeviceTraits:
     local_memory_bytes: int  # of a work-group
     max_allocation_bytes: int  # the largest buffer
     vector_bytes: int  # of a CPU's vector register; 4 on GPUs, whose work-items compute scalars
-    #: Whether the compiler has arithmetic in double, and in half. Loads and stores of half need
-    #: neither: every OpenCL device converts it.
-    float64: bool
-    float16: bool
+    float64: bool  # arithmetic in double
+    float16: bool  # arithmetic in half, which every device loads and stores
     fast_fma32: bool  # ``fma`` is one instruction, not a software emulation
     fast_fma64: bool
-    #: Build options with which the compiler has a fence of device scope, which orders what one
-    #: work-group writes before what another reads; None if it has none.
+    #: Build options for a fence of device scope, which orders the writes of a work-group before
+    #: the reads of another; None if the compiler has no such fence.
     fence_options: str | None = None
-    #: How a work-item reads a register of another of its sub-group: "shfl.sync" (PTX),
+    #: How a work-item reads another's register within its sub-group: "shfl.sync" (PTX),
     #: "sub_group_shuffle" or "intel_sub_group_shuffle" (OpenCL C); empty if it cannot.
     shuffle: str = ""
-    sub_group_sizes: tuple[int, ...] = ()  # that can shuffle; a kernel asks for one of them
-    #: Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: NVIDIA's compute
-    #: capability 9.0 has them, and the driver must accept them (`pyclgemm.device.probe`).
+    sub_group_sizes: tuple[int, ...] = ()  # for kernels that shuffle, which ask for one of them
+    #: Whether kernels with warpgroup instructions (PTX ISA, "wgmma") run: on NVIDIA's compute
+    #: capability 9.0, if the driver accepts them (`pyclgemm.device.probe`).
     wgmma: bool = False
     wgmma_refusal: str = ""  # why not, on a device of capability 9.0
 
     def __post_init__(self) -> None:
-        # JSON makes them a list, which has no hash.
+        # From JSON they are a list, which has no hash.
         object.__setattr__(self, "sub_group_sizes", tuple(self.sub_group_sizes))
 
     @property
     def slug(self) -> str:
-        """The name as part of a file's name."""
+        """The name in a form for file names."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "device"
 
     @property
@@ -115,7 +112,7 @@ class DeviceTraits:
 
     @property
     def has_register_caps(self) -> bool:
-        """Whether the compiler takes a limit on the registers of a work-item."""
+        """Whether the compiler accepts a limit on the registers of a work-item."""
         return self.type == "gpu" and self.vendor in ("nvidia", "amd")
 
     @property
@@ -123,16 +120,16 @@ class DeviceTraits:
         """Whether the runtime is pocl 5.0, whose compiler has two faults (on an AVX-512 CPU).
 
         It miscompiles kernels that copy slabs to local memory between barriers, even without
-        optimisation: some work-items write far outside the result. Kernels whose barriers only
-        surround a sum, such as those of the gemv family, are right. And it crashes on the small
-        family's kernels of float16 if k or alpha is 0. pocl 3.1 does neither.
+        optimisation: some work-items write far outside the result. Barriers only around a sum, as
+        in the gemv family, do no harm. It also crashes on the small family's float16 kernels if k
+        or alpha is 0. pocl 3.1 has neither fault.
         """
         return self.platform == "Portable Computing Language" and self.driver.startswith("5.0")
 
 
 @functools.cache
 def traits_of(device: cl.Device) -> DeviceTraits:
-    """Find out what a device is and can do; the first call builds and runs tiny kernels."""
+    """Find out the traits of a device; the first call builds and runs tiny kernels."""
     kind = type_of(device)
     host = host_cpu()
     with InRuntime():
@@ -142,14 +139,14 @@ def traits_of(device: cl.Device) -> DeviceTraits:
     is_software_device = is_software(device.name)
     vendor = normalized_vendor(device.vendor)
     vector_bytes = _GPU_VECTOR_BYTES
-    # OpenCL requires a fused multiply-add in double, so GPUs with double have it in hardware.
+    # OpenCL requires ``fma`` for double, so GPUs with double have the instruction.
     fast_fma32 = bool(device.single_fp_config & cl.device_fp_config.FMA)
     fast_fma64 = not is_software_device
     if kind == "cpu":
         if not is_software_device:
-            # The runtime's vendor may be another one: Intel's runtime runs on AMD's processors.
+            # Not the runtime's vendor: Intel's runtime also runs on AMD's processors.
             vendor = host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
-        # Every CPU has 16, even under a runtime that reports scalars.
+        # Every CPU has 16 bytes, even if the runtime reports scalars.
         reported = max(16, 4 * device.native_vector_width_float)
         is_x86 = architecture.startswith("x86-64")
         vector_bytes = _CPU_VECTOR_BYTES[architecture] if is_x86 else reported
@@ -188,7 +185,7 @@ def type_of(device: cl.Device) -> str:
 
 
 def name_of(device: cl.Device) -> str:
-    """The device's name; with AMD's drivers the board's, for the device's is its architecture."""
+    """The device's name; with AMD's drivers, which put the architecture there, the board's."""
     board = _optional(device, "board_name_amd")
     name: str = board.strip() if isinstance(board, str) else ""
     return printable(name or device.name.strip())
@@ -231,7 +228,7 @@ def matching(table: Mapping[str, Value], architecture: str) -> Value | None:
 
 
 def typical_traits(architecture: str) -> DeviceTraits:
-    """The traits of a typical device of an architecture, to look at its kernels without one."""
+    """The traits of a typical device of an architecture, for work without a device."""
     found = matching(_TYPICAL, architecture)
     if found is None:
         vendors = [name for name in _TYPICAL if name.endswith("_gpu")]
@@ -242,7 +239,7 @@ def typical_traits(architecture: str) -> DeviceTraits:
     vendor, units, work_items, kilobytes = found
     kind = "cpu" if architecture in _CPU_VECTOR_BYTES else "gpu"
     told = "" if architecture.endswith("_gpu") else architecture
-    float64 = bool(told)  # most of the others have no arithmetic in double
+    float64 = bool(told)  # most vendors that do not tell it have no arithmetic in double
     fast_fma = architecture not in ("x86-64", "x86-64-v2")
     return DeviceTraits(
         name=f"typical {told or f'{vendor} {kind}'}",
@@ -267,7 +264,7 @@ def typical_traits(architecture: str) -> DeviceTraits:
     )
 
 
-#: Levels of the x86-64 psABI, and the instructions that compilers need for each, by Linux's names.
+#: Levels of the x86-64 psABI, and the instruction sets that compilers need, by Linux's names.
 _LEVELS: dict[str, set[str]] = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"},
     "x86-64-v3": {"avx2", "fma", "bmi2"},
@@ -281,12 +278,12 @@ class HostCpu:
     """The processor, as the operating system describes it."""
 
     vendor: str  # "intel", "amd", another one in lower case, or "" if unknown
-    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux and off x86
+    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux
 
 
 @functools.cache
 def host_cpu() -> HostCpu:
-    """The processor of this machine by ``/proc/cpuinfo``; off Linux nothing is known."""
+    """The processor of this machine by ``/proc/cpuinfo``; empty off Linux."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -295,17 +292,17 @@ def host_cpu() -> HostCpu:
 
 
 def parse_cpuinfo(text: str) -> HostCpu:
-    """Take vendor and flags from the text of ``/proc/cpuinfo``."""
+    """Read vendor and flags from the text of ``/proc/cpuinfo``."""
     values: dict[str, str] = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")
         values.setdefault(name.strip(), value.strip())
-    vendor = normalized_vendor(values.get("vendor_id", ""))
-    return HostCpu(vendor, frozenset(values.get("flags", "").split()))
+    flags = values.get("flags") or values.get("Features", "")  # of x86, or of Arm
+    return HostCpu(normalized_vendor(values.get("vendor_id", "")), frozenset(flags.split()))
 
 
 def level_of(names: Set[str]) -> str:
-    """The highest psABI level whose instructions are all named, by Linux or a compiler's macros."""
+    """The highest psABI level whose instruction sets are all in `names`, of Linux or of macros."""
     flags = {name.strip("_").lower() for name in names}
     return next(level for level, needed in _LEVELS.items() if needed <= flags)
 
@@ -318,7 +315,7 @@ _VENDOR_WORDS = {
 
 
 def normalized_vendor(text: str) -> str:
-    """The short name of the vendor in `text`, which is a device's vendor or name."""
+    """The short name of the vendor in a text, which is a device's vendor or name."""
     text = text.lower()
     for vendor, words in _VENDOR_WORDS.items():
         if re.search(rf"\b({words})\b", text):
@@ -326,7 +323,7 @@ def normalized_vendor(text: str) -> str:
     return next(iter(re.findall(r"[a-z0-9]+", text)), "")
 
 
-# Mesa's drivers name the chip where AMD's name the instruction set.
+# Mesa's drivers name the chip, AMD's the instruction set.
 _AMD_CHIPS = {
     "fiji": "gfx803", "polaris10": "gfx803", "polaris11": "gfx803", "polaris12": "gfx803",
     "vega10": "gfx900", "vega20": "gfx906", "mi100": "gfx908", "mi200": "gfx90a",
@@ -338,7 +335,7 @@ _AMD_CHIPS = {
 
 
 def amd_architecture(name: str) -> str:
-    """The ``gfx`` number of an AMD device by the name that its driver gives it, or ""."""
+    """The ``gfx`` number of an AMD device from its driver's name for it, or ""."""
     if found := re.search(r"\bgfx[0-9a-f]+", name.lower()):
         return found.group()
     words = re.findall(r"[a-z0-9]+", name.lower())
@@ -346,7 +343,7 @@ def amd_architecture(name: str) -> str:
 
 
 def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
-    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another one."""
+    """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another."""
     target = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
     below_avx512 = {"corei7": "x86-64-v2", "corei7-avx": "x86-64-v2", "core-avx2": "x86-64-v3"}
     return below_avx512.get(target) or level_of(host.flags)

@@ -1,4 +1,4 @@
-"""What the library asks of its process and machine: files, JSON, caches, signals, the exit.
+"""Services of the process and the machine: files, JSON, caches, signals, the exit.
 
-It knows nothing of OpenCL devices, matrices or kernels.
+It knows nothing of matrices and kernels.
 """

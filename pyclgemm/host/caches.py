@@ -1,11 +1,9 @@
-"""Caches of pyopencl and of pocl: keep both working where their caches cannot be written.
+"""Keep pyopencl and pocl working where their caches cannot be written.
 
-pyopencl keeps the Python code that sets a kernel's arguments in a database, and pocl keeps its
-compiled kernels in files. Where these cannot be used, pyopencl makes no kernel and pocl offers no
-device. The library then works without them, and warns once.
+pyopencl caches Python code that sets a kernel's arguments in a database, and pocl caches compiled
+kernels in files. If these cannot be used, pyopencl makes no kernel and pocl offers no device. The
+library then works without the caches, and warns once.
 """
-
-from __future__ import annotations
 
 import atexit
 import contextlib
@@ -24,24 +22,21 @@ import pyopencl as cl
 
 from .files import write_trial
 
-#: Bytes that must be free for pocl, which ends the process when its disk is full.
-_POCL_BYTES = 2**24
-
-#: The folders that the user was warned of.
-_warned: list[str] = []
+#: Folders that a warning has named.
+_warned: list[Path] = []
 
 
 class CacheWarning(RuntimeWarning):
-    """A cache cannot be used, so the work that it would save is done again in every process."""
+    """A cache cannot be used, so every process repeats the work that it would save."""
 
 
 def warn_uncached(folder: Path, error: BaseException | None) -> None:
-    """Warn the user that a folder of caches cannot be used; only the first one of the process."""
+    """Warn that a folder of caches cannot be used, once in a process."""
     if _warned:
         return
-    _warned.append(str(folder))
+    _warned.append(folder)
     cause = getattr(error, "strerror", None) or error
-    # Where warnings are errors this must not become one: the library works all the same.
+    # The library works all the same, so this is no error even where warnings are errors.
     with contextlib.suppress(CacheWarning):
         warnings.warn(
             f"caches in {str(folder)!r} cannot be used ({cause}): kernels are compiled anew in "
@@ -52,7 +47,7 @@ def warn_uncached(folder: Path, error: BaseException | None) -> None:
 
 
 def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
-    """Make a kernel object, without pyopencl's database where that cannot be used."""
+    """Make a kernel object, without pyopencl's database if that cannot be used."""
     _check_pyopencl()
     try:
         return cl.Kernel(program, name)
@@ -66,7 +61,7 @@ def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
 
 
 def make_room_for_pocl() -> None:
-    """Give pocl a temporary folder if it cannot write to its own; before the first OpenCL call."""
+    """Before the first OpenCL call, give pocl a temporary folder if it cannot write its own."""
     if os.name != "posix":
         return
     folder = (
@@ -77,7 +72,7 @@ def make_room_for_pocl() -> None:
     if folder is None:
         return
     try:
-        _check_folder(folder, _POCL_BYTES)
+        _check_folder(folder, 2**24)  # pocl ends the process when its disk is full
     except OSError as fault:
         warn_uncached(folder, fault)
         with contextlib.suppress(OSError):  # pocl offers no device then, and other runtimes work
@@ -97,10 +92,8 @@ def _environment_folder(name: str, *below: str) -> Path | None:
 
 
 def _check_folder(folder: Path, free_bytes: int = 0) -> None:
-    """Raise `OSError` if a folder cannot be written or made, or lacks `free_bytes`."""
-    existing = folder
-    while not os.path.lexists(existing) and existing != existing.parent:
-        existing = existing.parent
+    """Raise `OSError` if a folder cannot be written or made, or has fewer than `free_bytes`."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     write_trial(existing, 2**14)  # bytes that a small database takes
     if free_bytes and shutil.disk_usage(existing).free < free_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -108,14 +101,20 @@ def _check_folder(folder: Path, free_bytes: int = 0) -> None:
 
 @functools.cache
 def _check_pyopencl() -> None:
-    """Disable pyopencl's database if it is damaged or full, or held for more than two seconds."""
+    """Disable pyopencl's database if it is damaged, full, or locked for more than two seconds."""
     if getattr(cl, "_PYOPENCL_NO_CACHE", True):
         return
     folder, version = _pyopencl_folder(), ".".join(map(str, sys.version_info))
     try:
         _check_folder(folder)
         for path in folder.glob(f"pdict-*-pyopencl-invoker-cache-*-{version}.sqlite"):
-            _check_database(path)
+            opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+            with contextlib.closing(opened) as connection:
+                (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if answer != "ok":
+                    raise sqlite3.DatabaseError(str(answer))
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
     except (sqlite3.Error, OSError) as fault:
         _disable_pyopencl_cache(folder, fault)
 
@@ -126,16 +125,6 @@ def _pyopencl_folder() -> Path:
     if sys.platform == "darwin" and (named := _environment_folder("XDG_CACHE_HOME", "pytools")):
         return named  # as pyopencl does there
     return platformdirs.user_cache_path("pytools", "pytools")
-
-
-def _check_database(path: Path) -> None:
-    opened = sqlite3.connect(path, timeout=2.0, isolation_level=None)
-    with contextlib.closing(opened) as connection:
-        (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if answer != "ok":
-            raise sqlite3.DatabaseError(str(answer))
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
 
 
 def _disable_pyopencl_cache(folder: Path, cause: Any) -> None:

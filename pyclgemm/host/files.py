@@ -2,17 +2,13 @@
 
 Every write of the library goes through this module, which guarantees four things:
 
-- Atomic replacement: a reader, and an interruption at any moment, finds the old file or the new
-  one, never a part of either.
-- Whole lines: a line of a log is a single write to the system, under a lock where there is one,
-  so lines of several processes do not mix.
-- No lost updates: a file that is read, changed and written is locked in between.
-- One error: an `OSError` becomes a `FileError` that says what was to be written and what to do.
-
-Whatever is wrong with a text that is read, the error is a `JsonError`.
+- Atomic replacement: readers see the old file or the new one, never a part of either, even if the
+  writer is interrupted.
+- Whole lines: each line of a log is a single write, under a lock if the system has one, so lines
+  of several processes do not mix.
+- No lost updates: a file is locked from its reading to its writing.
+- One error: an `OSError` becomes a `FileError` that names the file's purpose and a way out.
 """
-
-from __future__ import annotations
 
 import contextlib
 import errno
@@ -31,24 +27,21 @@ from typing import Any
 
 from ..errors import FileError
 
-#: Seconds to wait for the lock of another process. A change takes milliseconds.
-LOCK_SECONDS = 30.0
-
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a file is for, as errors say it."""
+    """The purpose of a file, for messages."""
 
-    what: str  # such as "the tuning log"
-    instead: str  # how the user has it written somewhere else, as an instruction
+    name: str  # such as "the tuning log"
+    advice: str  # an instruction that has the file written somewhere else
 
 
 def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
-    """Replace a file atomically, or make it with its folder; after an exception the old one stands.
+    """Replace a file atomically, or make it with its folder; an exception leaves the old file.
 
-    The content goes to a temporary file beside the old one, to the disk (``fsync``), and then to
-    the old one's name. Permissions stay. A symbolic link stays, and its target is replaced. What is
-    no regular file, such as ``/dev/stdout``, is written to directly. Text is encoded in UTF-8.
+    The content goes to a temporary file in the same folder, is forced to the disk (``fsync``), and
+    takes the old file's name. Permissions stay. A symbolic link stays; its target is replaced. A
+    special file, such as ``/dev/stdout``, is written directly. Text is encoded in UTF-8.
     """
     data = content.encode() if isinstance(content, str) else content
     with _file_errors(path, purpose):
@@ -67,9 +60,8 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
 def append_line(path: Path, line: str, purpose: Purpose) -> None:
     """Append a line and a newline to a file, or make it with its folder.
 
-    It is one write to the system, so several processes may append at once. If the disk fills up
-    in the middle of the line, that part of it is removed. If the file ends in the middle of a line,
-    that line is ended first.
+    Each call is one write, so several processes may append at once. If the disk fills up within
+    the line, its written part is removed. If the file ends within a line, that line is ended first.
     """
     data = line.encode() + b"\n"
     with _file_errors(path, purpose):
@@ -94,11 +86,11 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
 
 
 @contextmanager
-def locked(path: Path, purpose: Purpose, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the lock of a file, which need not exist; other processes that ask for it wait.
+def locked(path: Path, purpose: Purpose, seconds: float = 30.0) -> Iterator[None]:
+    """Hold the lock of a file, which need not exist; other processes that take it wait.
 
-    The lock is on a second file beside it. The system frees it when the process ends, however that
-    happens. `FileError` is raised if another process holds it for more than `seconds`.
+    A second file in the same folder is locked, which the system frees when the process ends. Others
+    should need milliseconds; after `seconds` of waiting `FileError` is raised.
     """
     from filelock import FileLock, Timeout
 
@@ -128,7 +120,7 @@ def check_writable(path: Path, purpose: Purpose) -> None:
 
 
 def write_trial(folder: Path, size: int) -> None:
-    """Write `size` bytes into a new file of a folder, and remove it; else raise `OSError`."""
+    """Raise `OSError` if a new file of `size` bytes cannot be written to a folder."""
     trial = folder / f".{secrets.token_hex(4)}.part"
     try:
         _write_and_close(_open_new(trial), bytes(size))
@@ -137,7 +129,7 @@ def write_trial(folder: Path, size: int) -> None:
 
 
 def _target_of(path: Path) -> tuple[Path, int | None]:
-    """The file behind all links, in a folder that exists from now on; its type and permissions."""
+    """Follow all links and make the target's folder; return the target, and its mode or None."""
     path.parent.mkdir(parents=True, exist_ok=True)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,16 +139,14 @@ def _target_of(path: Path) -> tuple[Path, int | None]:
 
 
 def _beside(target: Path, ending: str) -> Path:
-    """A hidden file in the same folder; its name stays within the limits of file systems."""
+    """A hidden file in the same folder; its name is short enough for every file system."""
     return target.with_name(f".{target.name[:100]}.{ending}")
 
 
 def _await_other_writers(handle: int) -> None:
-    """Lock the open file until it is closed, where the system can.
-
-    A file system may show a part of a line that another process is writing: its size grows page by
-    page. Without the lock, that part would be taken for a line that was never ended.
-    """
+    """Lock the open file until it is closed, if the system can."""
+    # The size of a file may grow page by page while another process writes a line. Without the
+    # lock this process would take such a part for a line that was never ended.
     with contextlib.suppress(ImportError, OSError):  # Windows; file systems without locks
         import fcntl
 
@@ -173,7 +163,7 @@ def _open_new(path: Path) -> int:
 
 
 def _open_special(path: Path) -> int:
-    """Open a device or a pipe; a pipe without a reader raises an error, where it would wait."""
+    """Open a device or a pipe; raise `OSError` for a pipe without a reader instead of waiting."""
     handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
     os.set_blocking(handle, True)
     return handle
@@ -201,48 +191,44 @@ def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise FileError(
-            f"{purpose.what} cannot be written to {str(path)!r}: {error.strerror or error}; "
-            f"{'free some space there, or ' if is_full else ''}{purpose.instead}",
-            errno=error.errno,
-            filename=str(path),
-        ) from error
+        message = (
+            f"{purpose.name} cannot be written to {str(path)!r}: {error.strerror or error}; "
+            f"{'free some space there, or ' if is_full else ''}{purpose.advice}"
+        )
+        raise FileError(error.errno, message, str(path)) from error
 
 
-#: Deepest nesting of objects and lists: more than any format of the library has, and far less than
-#: Python's stack holds.
+#: Deepest nesting: more than any format of the library has, far below Python's recursion limit.
 MOST_DEPTH = 32
 #: Most bytes of a JSON file. The largest database that ships has 0.4 MB.
 MOST_BYTES = 4 << 20
-#: Most bytes of a log: some 200,000 trials.
-MOST_LOG_BYTES = 64 << 20
 
 
 class JsonError(ValueError):
-    """The text is no JSON that the library reads."""
+    """The text is not JSON, or not JSON that the library accepts."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Read a text of JSON; bytes are UTF-8.
+    """Parse JSON text; bytes are UTF-8.
 
-    `JsonError` says that it is not JSON in UTF-8, nests deeper than `MOST_DEPTH`, names a key of an
-    object twice, or has a number that is not finite or too long to read.
+    Raise `JsonError` if it is not JSON in UTF-8, is nested deeper than `MOST_DEPTH`, has a key
+    twice in one object, or has a number that is not finite or too long.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
         content = _DECODER.decode(text)
         if "\\u" in text:
-            # JSON can hold half of a surrogate pair, which can be neither printed nor saved.
+            # Half of a surrogate pair can be neither printed nor saved.
             json.dumps(content, ensure_ascii=False).encode()
-        # Brackets in strings only make the quick first answer no.
+        # Only if brackets in strings make the first check fail, strings are removed.
         if not _is_flat(text) and not _is_flat(_STRING.sub("", text)):
             raise RecursionError
     except RecursionError:
         deep = f"objects and lists are nested more than {MOST_DEPTH} deep"
         raise JsonError(deep) from None
     except ValueError as error:
-        # `from None`: a UnicodeDecodeError holds the whole text, and would be printed.
+        # `from None`: a UnicodeDecodeError would print the whole text.
         raise JsonError(str(error)) from None
     return content
 
@@ -266,8 +252,9 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a log; bytes that are no UTF-8 are replaced."""
-    return read_bytes(path, MOST_LOG_BYTES).decode("utf-8", "replace").splitlines()
+    """The lines of a log; bytes that are not UTF-8 are replaced."""
+    most_bytes = 64 << 20  # some 200,000 trials
+    return read_bytes(path, most_bytes).decode("utf-8", "replace").splitlines()
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -279,7 +266,7 @@ def _is_flat(text: str) -> bool:
     """Whether brackets are nested at most `MOST_DEPTH` deep."""
     brackets = text.encode(errors="replace").translate(_BRACKETS, _OTHERS)
     for _ in range(MOST_DEPTH):
-        brackets = brackets.replace(b"[]", b"")  # the innermost ones
+        brackets = brackets.replace(b"[]", b"")  # removes the innermost pairs
     return not brackets
 
 

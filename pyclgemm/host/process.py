@@ -1,11 +1,11 @@
 """The process: an exit that waits for the OpenCL runtime, and signals that end a command.
 
-A runtime may crash if the process ends while its threads compile or run kernels (pocl does). A
-daemon thread may crash it too: when it returns from C++ into an interpreter that is ending, Python
-ends the thread by unwinding its stack, and C++ aborts the process. So the exit waits until no
-other thread is in the runtime and no kernel runs.
+Some runtimes, such as pocl, crash if the process ends while their threads compile or run kernels.
+A daemon thread may crash them too: if it returns from C++ after the interpreter has ended, Python
+unwinds its stack, and C++ aborts the process. So the exit waits until no other thread is in the
+runtime and no kernel runs.
 
-SIGTERM and SIGHUP do what Ctrl-C does.
+SIGTERM and SIGHUP have the effect of Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,29 +19,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: The thread that ends the interpreter: it need not mark its calls.
+#: The thread that ends the interpreter; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
-
-#: Seconds that the exit waits for other threads to leave the runtime. A build may take that long.
-_SECONDS_TO_LEAVE = 60.0
 
 _exiting = False
 
-#: One entry for each call that is in the runtime, with its thread's identifier.
+#: The thread identifier of each call in the runtime, by its `InRuntime` object.
 _calls: dict[object, int] = {}
 
-#: What runs once no other thread is in the runtime.
-_last_acts: list[Callable[[], None]] = []
+_exit_callbacks: list[Callable[[], None]] = []
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class InRuntime:
-    """A context manager that marks a call into the OpenCL runtime.
-
-    Once the interpreter exits, a thread other than the main one that enters it never returns. From
-    version 3.14 on Python does the same to every other thread.
-    """
+    """Marks a call into the OpenCL runtime; during the exit it blocks all but the main thread."""
 
     __slots__ = ()
 
@@ -57,28 +49,28 @@ class InRuntime:
 
 
 def is_exiting() -> bool:
-    """Whether the interpreter has begun to exit: nobody will wait for what is enqueued now."""
+    """Whether the interpreter has begun to exit."""
     return _exiting
 
 
-def before_exit(act: Callable[[], None]) -> None:
-    """Have `act` called as the interpreter exits, once no other thread is in the runtime."""
-    _last_acts.append(act)
+def before_exit(callback: Callable[[], None]) -> None:
+    """Call `callback` as the interpreter exits, once no other thread is in the runtime."""
+    _exit_callbacks.append(callback)
 
 
 def _leave(process: int) -> None:
     global _exiting
     if os.getpid() != process:
-        return  # a forked child has neither the other threads nor those of the runtime
+        return  # a forked child has no threads but its own
     _exiting = True
-    deadline = time.monotonic() + _SECONDS_TO_LEAVE
+    deadline = time.monotonic() + 60.0  # a build may take that long
     while time.monotonic() < deadline:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if others.isdisjoint(list(_calls.values())):
             break
         time.sleep(0.005)
-    for act in _last_acts:
-        act()
+    for callback in _exit_callbacks:
+        callback()
 
 
 atexit.register(_leave, os.getpid())
@@ -86,12 +78,12 @@ atexit.register(_leave, os.getpid())
 
 @contextmanager
 def ended_as_by_hand() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise `KeyboardInterrupt` and end the process with their status.
+    """Make SIGTERM and SIGHUP raise `KeyboardInterrupt` and end the process with their status.
 
-    A command that they interrupt keeps what it measured, ends its processes and says what it did,
-    as after Ctrl-C; its exit status is 128 plus the signal's number. Later signals are ignored, for
-    they would interrupt the saving. Ctrl-C itself is unchanged. Outside the main thread, which
-    alone may handle signals, nothing changes. An ignored signal, as under ``nohup``, stays ignored.
+    The interrupted command saves its measurements, ends its processes and reports, as after Ctrl-C;
+    its exit status is 128 plus the signal's number. Later signals are ignored, as they would
+    interrupt the saving. Ctrl-C is unchanged. Only the main thread may handle signals: in others
+    nothing changes. An ignored signal, as under ``nohup``, stays ignored.
     """
     received: list[int] = []
 
@@ -113,7 +105,7 @@ def ended_as_by_hand() -> Iterator[None]:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP wait for the end of a block, which may take a few seconds."""
+    """Delay SIGTERM and SIGHUP until the end of a block, which may take a few seconds."""
     received: list[int] = []
     with _handled_by(lambda number, frame: received.append(number)):
         yield
@@ -134,5 +126,5 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
         yield
     finally:
         for number, handled in old.items():
-            if handled is not None:  # None: it was not set by Python code
+            if handled is not None:  # None: C code has set the handler
                 signal.signal(number, handled)

@@ -1,5 +1,5 @@
-"""One bench: timing in turn, queues that are filled first, verification of results.
+"""The bench: timing in turn, queues that are filled first, verification of results.
 
-The tuner, calibration, autotuning, `ab`, `profile`, `precision`, the demo and all benchmarks
-measure by it. It does not know why something is measured, nor what becomes of the figures.
+The tuner, calibration, autotuning, `ab`, `profile`, `precision`, the demo and all benchmarks use
+it. It does not know the purpose of a measurement.
 """

@@ -1,15 +1,14 @@
-"""The bench: contenders are timed in turn, in bursts with pauses between them.
+"""The bench: time contenders in turn, in bursts with pauses between them.
 
-Small machines drop to half their speed after seconds of full load, and large GPUs sink to their
-power limit, which would favour whoever runs first. So a burst is as many calls as take some
-milliseconds, with one wait at its end; after it the machine rests; the contenders take turns, and
-medians count. A `Pace` says how long each of these is; `PACES` has that of every user. Where a
-contender names a blocker, products too short for the host's clock are timed on a queue that is
-filled first (`pyclgemm.measure.filled_queue`).
+Small machines drop to half their speed after seconds of full load, and large GPUs fall to their
+power limit, which would favour the first contender. So a burst of calls takes some milliseconds,
+with one wait at its end, and the machine rests after it; the contenders take turns, and medians
+count. A `Pace` has the durations; `PACES` has those of every user. If a contender has a blocker,
+products too short for the host's clock are timed on a queue that is filled first
+(`pyclgemm.measure.filled_queue`).
 
-Contenders are plans on sets of operands (`pyclgemm.analysis.operands.plan_contender`), checked
-before (`Operands.checked`). Another library is a `Calls` of its functions, or a subclass of
-`Contender` where it needs more.
+A contender is a checked plan on sets of operands (`pyclgemm.analysis.operands.plan_contender`), or
+the functions of another library as `Calls` or as a subclass of `Contender`.
 """
 
 from __future__ import annotations
@@ -26,51 +25,46 @@ import pyopencl as cl
 from . import filled_queue
 from .filled_queue import Blocker, Burst, Clock, Contender
 
-#: Rotated sets together exceed these bytes: the largest cache of a GPU, and more. A CPU may
-#: have one that is larger yet, but seldom to itself.
+#: Least bytes of rotated sets, more than any cache of a GPU; larger caches of CPUs are shared.
 _LEAST_BYTES = 128 << 20
 MOST_SETS = 64
-
-#: No burst is shorter, in seconds: a machine that is held up for less makes no single call of it.
+#: Seconds of the shortest burst, so that an interruption of the machine is not a whole burst.
 _SHORTEST = 1e-3
-
-#: The part of a burst that a number of calls must take before the number is final.
+#: Calibration ends when the calls take this part of a burst.
 _NEARLY = 0.8
-
-#: The number of calls of a burst grows by at most this factor at a time, up to a limit.
+#: Calibration increases the number of calls by at most this factor, and to at most this number.
 _GROWTH = 16.0
 _MOST_CALLS = 2**20
-
-#: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and take a core from the next.
+#: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and keep cores busy.
 OPENBLAS_UNREST = 0.2
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How bursts are laid out; a call that takes longer than a burst is a burst by itself."""
+    """The layout of bursts; a call longer than a burst is a burst by itself."""
 
     burst: float  # seconds of work
     rest: float  # pause after a burst, as a multiple of its work
     rounds: int = 5  # bursts of each contender
     seconds: float = math.inf  # no round starts later; bursts shorten so that all rounds fit
-    least_rounds: int = 1  # that are run in any case
-    longest_rest: float = 2.0  # seconds after which there is nothing left to recover from
-    # Measurements behind the blocker whose median is a sample. Where there are several, a burst
-    # that looks long enough when calls are counted is timed twice, too.
+    least_rounds: int = 1  # rounds that run in any case
+    longest_rest: float = 2.0  # seconds; a longer pause has no effect
+    # Measurements behind the blocker; a sample is their median. If there are several, calibration
+    # times a burst that seems long enough twice.
     takes: int = 1
 
     def shortened(self, contenders: int) -> Pace:
-        """Shorten bursts so that all rounds, and three in which calls are counted, fit the time."""
+        """Shorten bursts so that all rounds, and three for calibration, fit into the time."""
         fitting = self.seconds / (contenders * (1 + self.rest) * (self.rounds + 3))
         return replace(self, burst=min(self.burst, max(_SHORTEST, fitting)))
 
     def rest_after(self, worked: float, unrest: float = 0.0) -> float:
-        """Pause after `worked` seconds of work, at least until idle threads sleep."""
+        """The pause after `worked` seconds of work; idle threads are busy for `unrest` seconds."""
         return max(min(self.rest * worked, self.longest_rest), unrest)
 
 
-#: The paces of each user: on CPUs, which throttle sooner, and on other devices. The clock of a
-#: GPU settles while the next candidate of the tuner is compiled.
+#: The paces of each user on CPUs, which throttle sooner, and on other devices. In the tuner a GPU
+#: also rests while the next candidate is compiled.
 PACES: dict[str, tuple[Pace, Pace]] = {
     "tuner": (
         Pace(burst=0.012, rest=4.0, rounds=7, seconds=4.0),
@@ -91,16 +85,16 @@ def pace_for(user: str, device_type: str) -> Pace:
 
 
 def rotated_sets(set_bytes: int, device: cl.Device) -> int:
-    """Among how many sets of operands to rotate, so that calls find none in the device's cache."""
+    """The number of sets of operands to rotate, so that no call finds its set in a cache."""
     wanted = _LEAST_BYTES
-    if not device.type & cl.device_type.CPU:  # whose runtimes tell of one core's, or of a host's
+    if not device.type & cl.device_type.CPU:  # some CPU runtimes report the cache of one core
         wanted = max(wanted, 2 * device.global_mem_cache_size)
     return int(min(MOST_SETS, max(1, -(-wanted // max(1, set_bytes)))))
 
 
 @dataclass(eq=False)
 class Calls(Contender):
-    """A contender whose calls go through sets of operands in turn; `wait` waits for all."""
+    """A contender whose calls rotate among sets of operands; `wait` waits for all calls."""
 
     name: str
     calls: Sequence[Callable[[], object]]
@@ -113,12 +107,12 @@ class Calls(Contender):
         self.restart()
 
     def restart(self) -> None:
-        """Make the next call that of the first set."""
-        # Bursts shorter than a turn would find their operands in the cache if each began anew.
+        """Make the next call use the first set."""
+        # Bursts do not restart: a burst of few calls would find its sets in the cache.
         self._turn = itertools.cycle(self.calls)
 
     def enqueue(self, calls: int) -> None:
-        """Start calls, the next sets in turn."""
+        """Start calls on the next sets."""
         for call in itertools.islice(self._turn, calls):
             call()
 
@@ -137,12 +131,12 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median of the samples."""
         return statistics.median(self.samples)
 
 
 class Bench:
-    """Times contenders in turn, in an order that `rng` shuffles in every round, or A B B A A B."""
+    """Times contenders in turn; `rng` shuffles every round, without it they run A B B A A B."""
 
     def __init__(
         self,
@@ -160,7 +154,7 @@ class Bench:
         self._rounds = 0
 
     def add(self, contender: Contender) -> None:
-        """Let a contender take part; it has been called before, so that nothing is built now."""
+        """Add a contender, which has been called before, so that the bench builds nothing."""
         self._contenders.append(contender)
 
     def run(
@@ -170,9 +164,9 @@ class Bench:
         enough: Callable[[Mapping[str, Timing]], bool] = lambda timings: False,
         report: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Timing]:
-        """Time every contender once a round, until `enough` says that what is known suffices.
+        """Time every contender once in each round, until `enough` returns true for the timings.
 
-        `report` is told after each burst which part of all bursts it was.
+        After each burst, `report` is called with its part of all bursts.
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._contenders)))
@@ -182,30 +176,28 @@ class Bench:
             self._bursts[contender] = self._burst(contender)
         begin = self._clock.now()
         for done in range(1, rounds + 1):
-            for contender in self._order():
+            order = list(self._contenders)
+            if self._rng is not None:
+                order = [order[index] for index in self._rng.permutation(len(order))]
+            elif self._rounds % 2:
+                order.reverse()
+            self._rounds += 1
+            for contender in order:
                 self._take_sample(contender)
-                report(1 / (rounds * len(self._contenders)))
+                report(1 / (rounds * len(order)))
             is_late = self._clock.now() - begin >= self._pace.seconds
             if enough(self.timings()) or is_late and done >= self._pace.least_rounds:
                 break
         return self.timings()
 
     def timings(self) -> dict[str, Timing]:
-        """What is known so far, of the contenders that had a burst."""
-        return {
-            contender.name: Timing(burst.calls, tuple(burst.samples), burst.clock_name)
-            for contender, burst in self._bursts.items()
-            if burst.samples
-        }
-
-    def _order(self) -> list[Contender]:
-        order = list(self._contenders)
-        if self._rng is not None:
-            order = [order[index] for index in self._rng.permutation(len(order))]
-        elif self._rounds % 2:
-            order.reverse()
-        self._rounds += 1
-        return order
+        """The timings so far."""
+        timings = {}
+        for contender, burst in self._bursts.items():
+            if burst.samples:
+                clock = "queue filled" if burst.blocker else "host"
+                timings[contender.name] = Timing(burst.calls, tuple(burst.samples), clock)
+        return timings
 
     def _burst(self, contender: Contender) -> Burst:
         pace, clock, blocker = self._pace, self._clock, contender.blocker
@@ -223,8 +215,8 @@ class Bench:
             try:
                 seconds = burst.sample()
             except filled_queue.QueueNotFilledError:
-                # The samples of a contender are to be of one kind: those that it had are taken
-                # again, once more behind the blocker, then on the host's clock.
+                # All samples of a contender must have one clock. They are taken again, once
+                # behind the blocker, then with the host's clock.
                 self._bursts[contender] = self._burst(contender)
                 self._unfillable.add(contender)
                 continue
@@ -234,11 +226,11 @@ class Bench:
 
 
 def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, float]:
-    """The calls of a contender, a multiple of its step, that make up a burst; its seconds."""
+    """The calls of a contender in a burst, a multiple of its step, and the burst's seconds."""
     step = contender.step
     calls, elapsed = step, _burst_seconds(contender, step, pace, clock)
-    # The wait at the end weighs in short bursts, and so does the first call, where threads wake
-    # up: the count is approached from below, and the last burst is nearly one that is wanted.
+    # In short bursts the first call, which wakes up threads, and the final wait dominate. So the
+    # number of calls grows until the last burst is nearly as long as wanted.
     while elapsed < _NEARLY * pace.burst and calls < _MOST_CALLS:
         growth = min(max(pace.burst / max(elapsed, 1e-9), _NEARLY**-2), _GROWTH)
         calls = max(calls + step, round(calls * growth / step) * step)
@@ -251,11 +243,11 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
 
 
 def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
-    """Seconds of a burst; at a careful pace one that looks long enough is timed again."""
+    """Seconds of a burst, which is timed twice if it seems long enough and the pace has takes."""
     burst = Burst(contender, calls, clock)
     elapsed = calls * burst.sample()
     if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
         return elapsed
-    # The machine may have held it up, which seldom happens twice.
+    # An interruption of the machine seldom occurs twice.
     clock.sleep(pace.rest_after(elapsed))
     return min(elapsed, calls * burst.sample())

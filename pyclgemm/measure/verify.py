@@ -1,15 +1,12 @@
-"""Whether a computed product is right, against float64, before a time of it counts.
+"""Check a computed product against float64, before its time counts.
 
 The bound is that of N. Higham and T. Mary, "A New Approach to Probabilistic Rounding Error
-Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1: rounding errors that are independent
-and have mean zero add up to at most ``lambda sqrt(k) u |A| |B|``, but for a chance of
-``2 k exp(-lambda^2 / 2)`` per element (below 1e-16 for lambda = 10 and k up to 1e5). The bound
-that always holds, ``k u |A| |B|``, would not see a missing block of a long k. Where elements are
-split into terms, the error of a product (`pyclgemm.problem.precision.Precision.product_error`) is
-added.
+Analysis", SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1: independent rounding errors of mean zero
+sum to at most ``lambda sqrt(k) u |A| |B|``, except with a probability of
+``2 k exp(-lambda^2 / 2)`` per element (below 1e-16 for lambda = 10 and k up to 1e5). The worst-case
+bound ``k u |A| |B|`` would miss a missing block of a long k. If elements are split into terms,
+`pyclgemm.problem.precision.Precision.product_error` is added.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -23,28 +20,26 @@ from numpy.typing import NDArray
 from ..problem.precision import Precision, is_complex, real_part_name
 
 _LAMBDA = 10.0
-
-#: Multiply-adds up to which the whole result is checked; of larger ones some rows and columns.
+#: Up to so many multiply-adds the whole result is checked, else some rows and columns.
 _WHOLE = 1 << 27
-#: Rows, and columns, that are checked then: the first, the last, and random ones.
+#: The least number of sampled rows or columns: the first, the last, and random ones.
 _SAMPLED = 6
-#: Multiply-adds that a product of a batch counts for, at least: NumPy multiplies small matrices
-#: slowly. Of large products as few as `_SAMPLED` are checked.
+#: A product of a batch counts for at least so many: NumPy multiplies small matrices slowly.
 _PRODUCT = 1 << 21
-#: Columns of B that are widened to float64 at a time.
+#: Columns of B that are converted to float64 at a time.
 _BLOCK = 1024
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far a right product may be from the exact one; all zero where integers are multiplied."""
+    """The largest rounding errors of a right product; all zero for integers."""
 
-    sums: float  # of the sums, as a part of |A| |B|
-    storing: float  # of rounding a sum to a narrower type, as a part of the sum itself
-    floor: float  # what may be flushed to zero
+    sums: float  # error of the sums, relative to |A| |B|
+    storing: float  # error of the conversion to a narrower type, relative to the sum
+    floor: float  # the largest value that may be flushed to zero
 
     def bound(self, value: NDArray[Any], magnitude: NDArray[Any]) -> NDArray[np.float64]:
-        """How far elements may lie from `value`, where ``|A| |B|`` is `magnitude`."""
+        """The largest distance of elements from `value`, where ``|A| |B|`` is `magnitude`."""
         total = self.sums * magnitude + self.storing * np.abs(value) + self.floor
         return np.asarray(total, np.float64)
 
@@ -52,44 +47,42 @@ class Rounding:
 def rounding_of(
     dtype: str, k: int, precision: Precision, result_dtype: str | None = None
 ) -> Rounding:
-    """What rounding may do to a product with sums of length k, by the law named above."""
+    """The rounding errors of a product with sums of length k, by the bound named above."""
     if np.dtype(precision.arithmetic).kind == "i":
         return Rounding(0.0, 0.0, 0.0)
     eps, tiny = _spacing(precision.arithmetic)
     terms = (2 * k if is_complex(dtype) else k) * precision.terms
-    # A float64 reference errs by as much where float64 is checked; ten roundings on top are
-    # those of alpha, of the conversion and of short sums, for which no law of numbers holds.
+    # Ten further roundings allow for alpha, the conversion, and sums too short for statistics.
     sums = (_LAMBDA * math.sqrt(terms) + 10) * eps / 2 * (math.sqrt(2) if is_complex(dtype) else 1)
     if precision.arithmetic == "float64":
-        sums *= 2
+        sums *= 2  # the reference has as large an error
     stored_eps, stored_tiny = _spacing(real_part_name(result_dtype or dtype))
     storing = stored_eps if stored_eps > eps else 0.0
     return Rounding(sums + precision.product_error, storing, 2 * max(stored_tiny, tiny))
 
 
 def _spacing(dtype: str) -> tuple[float, float]:
-    """The distance from 1 to the next number, and the smallest normal number, of a real type."""
+    """The spacing of numbers at 1, and the smallest normal number, of a real type."""
     info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # NumPy lacks bfloat16
     return float(info.eps), float(info.smallest_normal)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a result as it must be: whole, or some rows, columns or products of a batch."""
+    """A part of the exact result: all of it, or some rows, columns or products of a batch."""
 
     axes: tuple[NDArray[np.intp], ...]  # indices along each axis of the result
-    value: NDArray[Any]  # A B there, in float64 or complex128
+    value: NDArray[Any]  # A B at these indices, in float64 or complex128
     magnitude: NDArray[np.float64]  # |A| |B|
 
 
 def reference(
     a: NDArray[Any], b: NDArray[Any], rng: np.random.Generator, most_work: int | None = None
 ) -> tuple[Part, ...]:
-    """Compute in float64 what the product of `a` and `b` must be, or what parts of it must be.
+    """Compute the product of `a` and `b`, or parts of it, in float64.
 
-    Of a large product the first row, the last, and one at random out of each run of neighbours
-    are computed, and a few columns; of a batch some products in the same way. `most_work` are the
-    multiply-adds that all rows may cost, and the products of a batch.
+    At most `most_work` multiply-adds are spent on rows, and on products of a batch. A larger one
+    has the first, the last and random rows, and a few columns, or likewise some products.
     """
     most_work = _WHOLE if most_work is None else most_work
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -125,7 +118,7 @@ def _rows(
 
 
 def _sample(extent: int, rng: np.random.Generator, count: int = 0) -> NDArray[np.intp]:
-    """The first index, the last, and one at random out of each run of neighbours."""
+    """The first index, the last, and a random one of each of `count` equal intervals."""
     count = min(extent, max(_SAMPLED, count))
     edges = np.linspace(0, extent, count + 1).astype(int)
     return np.unique([0, extent - 1, *rng.integers(edges[:-1], edges[1:])]).astype(np.intp)
@@ -133,26 +126,26 @@ def _sample(extent: int, rng: np.random.Generator, count: int = 0) -> NDArray[np
 
 @dataclass(frozen=True)
 class MeasuredError:
-    """How far a result is from the exact one; infinitely if an element is no finite number."""
+    """The error of a result over |A| |B|; infinite if an element is not finite."""
 
-    largest: float  # of the elements that were compared, as parts of |A| |B|
+    largest: float  # of the elements that were compared
     root_mean_square: float
-    bound: float  # what is allowed where nothing cancels, rounding of the result included
-    ratio: float  # largest error of an element over its own bound
+    bound: float  # of the error if nothing cancels, with the rounding of the result
+    ratio: float  # largest error of an element over its bound
     fault: str | None = None  # what is wrong with the result
 
     @property
     def held(self) -> bool:
-        """Whether every element that was compared is within its own bound."""
+        """Whether every element that was compared is within its bound."""
         return self.ratio <= 1
 
 
 def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Rounding) -> MeasuredError:
-    """Measure how far a result is from `parts`, which are what it must be."""
+    """Compare a result with the `parts` of the exact one."""
     allowed = rounding.sums + rounding.storing
     if lost := result.size - int(np.isfinite(result).sum()):
-        said = f"{lost} elements are no finite numbers"
-        return MeasuredError(math.inf, math.inf, allowed, math.inf, said)
+        not_finite = f"{lost} elements are no finite numbers"
+        return MeasuredError(math.inf, math.inf, allowed, math.inf, not_finite)
     errors, ratios, fault = [], [], None
     for part in parts:
         bound = rounding.bound(part.value, part.magnitude)
@@ -160,7 +153,7 @@ def measure_error(result: NDArray[Any], parts: Sequence[Part], rounding: Roundin
             got = result[np.ix_(*part.axes)].astype(part.value.dtype)
             error = np.abs(got - part.value)
             relative, ratio = (
-                np.where(error == 0, 0.0, error / of)  # no error is 0 of nothing
+                np.where(error == 0, 0.0, error / of)  # 0, not NaN, if `of` is 0 as well
                 for of in (part.magnitude, bound)
             )
         errors.append(relative.ravel())

@@ -1,16 +1,14 @@
-"""The integers that a number from outside may be, asked before anything is computed from it.
+"""Bounds of numbers that come from outside, checked before anything is computed from them.
 
-Sizes stand here; the parameters of a configuration stand with its kernel family.
+The bounds of sizes are here; those of a configuration's parameters are in its kernel family.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from ..errors import shown
+from ..errors import ArgumentError, shown
 
-#: Either all integers from the lowest to the highest value, or each value by itself.
+#: A range of integers, or a list of them.
 Allowed: TypeAlias = range | tuple[int, ...]
 
 
@@ -21,36 +19,38 @@ def up_to(most: int, least: int = 1) -> range:
 
 FLAG = (0, 1)
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
-
-#: Rows, columns and depth of a product that a record or a text names, and products of a batch.
+#: Sizes m, n, k of a product in a record or a text, and the number of products in a batch.
 SIZES = up_to(10**10)
 BATCHES = up_to(10**9, least=2)
-
-#: Elements at multiples of which rows start.
+#: Alignment of rows, and padding between them, in elements.
 ALIGNMENTS = VECTOR_WIDTHS
-#: Elements between rows.
 PADDINGS = up_to(10**10, 0)
-
 #: Speeds in GFLOPS: from one multiply-add in half an hour to a thousand of the fastest devices.
 SLOWEST, FASTEST = 1e-12, 1e9
 
 
 def is_integer(value: object, allowed: Allowed) -> bool:
-    """Whether a value is one of the integers that are allowed; True and 1.0 are none."""
+    """Whether a value is an allowed integer; True and 1.0 are not integers here."""
     return type(value) is int and value in allowed
 
 
 def wanted(allowed: Allowed) -> str:
-    """The values in words: "an integer of 1 to 64", "one of 0, 1"."""
+    """Describe the allowed values: "an integer of 1 to 64", "one of 0, 1"."""
     if isinstance(allowed, range):
         return f"an integer of {allowed[0]} to {allowed[-1]}"
     return f"one of {', '.join(map(str, allowed))}"
 
 
+def check_integer(name: str, value: object, allowed: Allowed, more: str = "") -> None:
+    """Raise `ArgumentError` unless a value is an allowed integer; `more` ends the message."""
+    if not is_integer(value, allowed):
+        raise ArgumentError(f"{name} is {shown(value)}; {wanted(allowed)} is wanted{more}")
+
+
 def out_of_bounds(parameters: Mapping[str, Any], bounds: Mapping[str, Allowed]) -> list[str]:
-    """State each parameter that has none of its values."""
+    """Describe each parameter whose value is not allowed."""
     return [
         f"{name} must be {wanted(bounds[name])}: {name} is {shown(value)}"
         for name, value in parameters.items()
-        if type(value) is not int or value not in bounds[name]  # quick: asked of every record
+        if type(value) is not int or value not in bounds[name]  # inline: it runs for every record
     ]

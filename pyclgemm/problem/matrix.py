@@ -1,4 +1,4 @@
-"""From arrays to matrices: the validation of operands, without their buffers and events."""
+"""Check the arrays of a call, and describe them as matrices without buffers and events."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from ..errors import ArgumentError, DtypeError, ShapeError, shown
 from .precision import DTYPES, is_complex, result_dtypes
 from .problem import MatrixLayout, Order
 
-#: The largest alignment that is told apart, in elements: that of OpenCL C's widest vectors.
+#: Larger alignments, in elements, count as this one: the width of OpenCL C's widest vectors.
 MAX_ALIGNMENT = 16
 
-#: Types that a result may have.
 _RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in result_dtypes(dtype)))
-#: What has the type of the result; every other argument is an operand.
-_OF_THE_RESULT = ("out", "c", "bias")
 
 Transposition = Literal["N", "T", "C"]
 
 
 def parse_transposition(name: str, value: Any) -> Transposition:
-    """Turn a caller's ``trans_a`` or ``trans_b``, a bool or a letter, into the letter."""
+    """Return ``trans_a`` or ``trans_b``, which is a bool or a letter, as a letter."""
     letters: dict[Any, Transposition] = {False: "N", True: "T", "N": "N", "T": "T", "C": "C"}
     if isinstance(value, (bool, str, np.bool_)) and value in letters:
         return letters[value]
@@ -45,8 +42,8 @@ class Matrix:
     column_stride: int  # from an entry to the one right of it
     offset: int  # from the start of the buffer to entry (0, 0)
     conjugate: bool = False  # entries are conjugated as they are read
-    batch_stride: int = 0  # from a matrix of a batch to the next; 0 if all products read the same
-    #: Whether the matrices of a batch lie anywhere. Then they all have the alignment of `offset`.
+    batch_stride: int = 0  # from a matrix of a batch to the next; 0 if all products share one
+    #: Whether the batch has an offset per matrix; all have at least the alignment of `offset`.
     scattered: bool = False
 
     @property
@@ -68,17 +65,17 @@ class Matrix:
 
     @property
     def transposition(self) -> Transposition:
-        """How a matrix in row-major order was operated on to give this one."""
+        """The operation that makes this matrix from one in row-major order."""
         if self.conjugate:
             return "C"
         return "N" if self.column_stride == 1 else "T"
 
     @property
     def layout(self) -> MatrixLayout:
-        """What a kernel's text depends on.
+        """The features that a kernel's text depends on.
 
-        A stride that no second entry uses does not count: a single row is in row order at any row
-        stride, a single column in column order.
+        The stride of an extent of 1 is ignored: a single row is in row order whatever its row
+        stride is, and a single column is in column order.
         """
         order: Order
         has_rows = self.row_stride != 1 if self.columns <= 1 else self.column_stride == 1
@@ -93,7 +90,7 @@ class Matrix:
 
 
 def matrix_of(name: str, array: Any) -> Matrix:
-    """Describe an array, which messages call `name`."""
+    """Describe a 2-D array; messages call it `name`."""
     check_dtype(name, array.dtype)
     if len(array.shape) != 2:
         raise ShapeError(
@@ -105,7 +102,7 @@ def matrix_of(name: str, array: Any) -> Matrix:
 
 
 def strides_and_offset(name: str, array: Any) -> tuple[tuple[int, ...], int]:
-    """Strides and offset of an array in elements; raise `ShapeError` if they are not whole."""
+    """Strides and offset of an array in elements; raise `ShapeError` for a part of an element."""
     size = array.dtype.itemsize
     offset = getattr(array, "offset", 0)
     if offset % size or any(stride % size for stride in array.strides):
@@ -117,16 +114,16 @@ def strides_and_offset(name: str, array: Any) -> tuple[tuple[int, ...], int]:
 
 
 def check_dtype(name: str, dtype: Any, taken: tuple[str, ...] = ()) -> None:
-    """Raise `DtypeError` unless argument `name` may have elements of `dtype`, in some product."""
+    """Raise `DtypeError` unless some product takes elements of `dtype` for argument `name`."""
     if not dtype.isnative:
         raise DtypeError(f"{name} has byte order {dtype.byteorder!r}; native byte order is wanted")
-    taken = taken or (_RESULT_DTYPES if name in _OF_THE_RESULT else DTYPES)
+    taken = taken or (_RESULT_DTYPES if name in ("out", "c", "bias") else DTYPES)
     if dtype.name not in taken:
         raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
 
 
 def result_dtype(dtype: str, **given: Any) -> str:
-    """The element type of a result: of the arrays `given`, which must agree, or the default."""
+    """The element type of a result: that of the arrays `given`, which must agree, or a default."""
     allowed = result_dtypes(dtype)
     first, found = "", allowed[0]
     for name, array in given.items():
@@ -146,12 +143,12 @@ def result_dtype(dtype: str, **given: Any) -> str:
 
 
 def check_writable(out: Any) -> None:
-    """Raise `ShapeError` if two matrices of `out`, or two entries of one, share memory."""
+    """Raise `ShapeError` if two matrices of `out`, or two entries of one matrix, share memory."""
     if 0 in out.shape:
         return
-    view = _stand_in(out.offset, out.shape, out.strides, out.dtype)
+    view = _address_view(out.offset, out.shape, out.strides, out.dtype)
     for axis in range(getattr(out, "scattered", False), view.ndim):
-        # Only the distance along the axis matters, so the first is compared with all others.
+        # All steps along an axis are equal, so it is enough to compare the first index with others.
         part = view[(0,) * axis]
         if np.shares_memory(part[:1], part[1:]):
             raise ShapeError(
@@ -161,7 +158,7 @@ def check_writable(out: Any) -> None:
 
 
 def entries_overlap(first: Any, second: Any) -> bool:
-    """Whether two arrays in one buffer have a byte in common; exact for interleaved views."""
+    """Whether two arrays in one buffer share a byte; exact for interleaved views."""
     return _views_overlap(
         first.offset, first.shape, first.strides, first.dtype,
         second.offset, second.shape, second.strides, second.dtype,
@@ -170,16 +167,15 @@ def entries_overlap(first: Any, second: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _views_overlap(*facts: Any) -> bool:
-    """Kept, as calls repeat; the facts are offset, shape, strides and type of either array."""
-    first, second = (_stand_in(*one) for one in (facts[:4], facts[4:]))
-    return np.shares_memory(first, second)
+    """Cached, as calls repeat; `facts` are offset, shape, strides and type of both arrays."""
+    return np.shares_memory(_address_view(*facts[:4]), _address_view(*facts[4:]))
 
 
-def _stand_in(
+def _address_view(
     offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """An array whose addresses are those within the buffer of another. It must not be read."""
-    # An arbitrary base keeps negative strides from running below address zero.
+    """An array at the addresses within a buffer, for comparisons of addresses. Never read it."""
+    # The base is arbitrary; it keeps negative strides from running below address zero.
     data = (1 << 60) + offset, False
     interface = {
         "version": 3, "data": data, "shape": shape, "strides": strides, "typestr": dtype.str
@@ -188,7 +184,7 @@ def _stand_in(
 
 
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
-    """Return alpha or beta as a Python number that operands of `dtype` are multiplied by."""
+    """Return alpha or beta as a Python number; raise unless operands of `dtype` take it."""
     if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
         raise DtypeError(f"{name} is {value!r}; a number is wanted")
     if isinstance(value, (complex, np.complexfloating)):

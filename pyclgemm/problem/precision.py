@@ -4,8 +4,6 @@ The names are those of JAX's ``jax.lax.DotAlgorithmPreset``: operand type of A, 
 type of B, type of the accumulator. A complex product uses the name of its real parts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
@@ -20,25 +18,24 @@ class Precision:
     name: str  # JAX's, such as "F32_F32_F32"
     operand: str  # NumPy name of the real type in which operands are stored
     arithmetic: str  # NumPy name of the real type in which products are formed and summed
-    #: What a matrix unit would multiply: "float16", "float64", "tf32", "bfloat16" or "int8"; None
-    #: where no unit computes in this way.
+    #: The type that matrix units multiply, such as "tf32"; None if no unit has this arithmetic.
     multiplied: str | None = None
-    #: Products of parts that add up to a product of two elements. With more than one, elements are
-    #: split into parts of the type `multiplied`.
+    #: Products that are summed for each product of two elements. If there are several, elements
+    #: are split into parts of the type `multiplied`.
     terms: int = 1
 
     @property
     def product_error(self) -> float:
         """Largest relative error of a product of two normal numbers, before any sum.
 
-        Zero where elements are multiplied as they are stored. Else each is made up of parts of p
-        bits (11 of tf32, 8 of bfloat16), the hidden one included. Rounded to nearest, one part
-        leaves u = 2^-p of each element; cut off, as units do with the low bits of a float32 that
-        they are given for tf32, it leaves 2 u. A product of such parts is off by 2 u + u^2, or
-        4 u + 4 u^2: the larger is stated for TF32_TF32_F32, which either kernel may compute.
-        Two rounded parts leave u^2 of each, and the product of the second parts is left out:
-        3 u^2, and smaller terms. Three parts of bfloat16 hold all 24 bits; of their products, X6
-        leaves out those below 2 u^3 + u^4, X9 none. (For the splitting see `PartType`.)
+        Zero if elements are multiplied as they are stored. Else an element is split into parts of
+        p bits, the hidden bit included: 11 for tf32, 8 for bfloat16 (see `PartType`). Let
+        u = 2^-p. One part, rounded to nearest, has a relative error of u. If the unit truncates
+        the low bits of a float32, as some kernels let it do for tf32, the error is 2 u. The
+        product is off by 2 u + u^2, or by 4 u + 4 u^2: TF32_TF32_F32 states the larger, as either
+        kernel may compute it. Two rounded parts have an error of u^2, and the product of the
+        second parts is left out: 3 u^2 and smaller terms. Three parts of bfloat16 hold all 24
+        bits; X6 leaves out products of at most 2 u^3 + u^4, X9 leaves out none.
         """
         if self.multiplied not in ("tf32", "bfloat16") or self.operand == self.multiplied:
             return 0.0
@@ -54,16 +51,15 @@ class Precision:
 
     @property
     def needs_matrix_unit(self) -> bool:
-        """Whether it is offered on devices with matrix units alone."""
+        """Whether only devices with matrix units offer it."""
         return self.multiplied in ("tf32", "bfloat16", "int8")
 
     @property
     def multiplied_by_units_alone(self) -> bool:
-        """Whether nothing but a matrix unit multiplies in this way.
+        """Whether only kernels that use matrix units compute it.
 
-        Elements that are multiplied as they are stored have exact products in the type of the
-        sums, so that any kernel that sums in it computes the same. Others are rounded or split
-        first, which is written for units.
+        Products of elements as they are stored are exact in the type of the sums, so any kernel
+        that sums in this type computes the same. Only kernels for units round or split elements.
         """
         return self.multiplied is not None and self.multiplied != self.operand
 
@@ -83,7 +79,6 @@ PRECISIONS = (
     Precision("I8_I8_I32", "int8", "int32", "int8"),
 )
 
-#: By their name and the real type of the operands.
 _BY_NAME = {(one.name, one.operand): one for one in PRECISIONS}
 
 _DEFAULTS = {
@@ -99,10 +94,10 @@ _DEFAULTS = {
 #: NumPy names of the element types that an operand may have.
 DTYPES = tuple(_DEFAULTS)
 
-#: Those that are offered on devices with matrix units alone.
+#: Element types that only devices with matrix units offer.
 UNIT_DTYPES = ("bfloat16", "int8")
 
-#: Types that a result may have by the type of the operands, where that is not the only one.
+#: Result types by operand type, where the operand type is not the only one.
 _RESULTS = {
     "float16": ("float16", "float32"),
     "bfloat16": ("bfloat16", "float32"),
@@ -128,7 +123,7 @@ def result_dtypes(dtype: str) -> tuple[str, ...]:
 
 
 def resolve_precision(name: str | None, dtype: str) -> Precision:
-    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as these."""
+    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as they."""
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
     if precision := _BY_NAME.get((name, operand)):
@@ -144,23 +139,21 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
 
 @dataclass(unsafe_hash=True)
 class PartType:
-    """The type of a part of a float32, which matrix units multiply in its place.
+    """The type of the parts of a split float32, which matrix units multiply instead.
 
-    A float32 is split into its leading bits, the leading bits of what is left, and so on; products
-    of parts, small ones first, add up to the product of the elements (G. Henry, P. Tang,
-    A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-    Computations", ARITH 2019).
+    The first part has the leading bits of the float32, the second those of the remainder, and so
+    on. Products of parts are summed, small ones first (G. Henry, P. Tang, A. Heinecke, "Leveraging
+    the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations", ARITH 2019).
     """
 
-    name: str  # as units call it
-    kept: int  # leading bits of a float32's significand that it holds, the hidden one included
-    stored: str  # C type in which a part lies in memory
+    name: str  # the type's name in the units' instructions
+    kept: int  # leading bits of a float32's significand that a part holds, with the hidden bit
+    stored: str  # C type of a part in memory
 
     def __post_init__(self) -> None:
         self.stored_bytes = {"float": 4, "ushort": 2}[self.stored]
-        self.dropped = 24 - self.kept  # trailing bits that it does not hold
-        # Literals of C: the bits of a float32 that it holds; half of the last one, less one, which
-        # rounds to nearest.
+        self.dropped = 24 - self.kept  # trailing bits of the significand that a part lacks
+        # C literals: a mask of the bits that a part holds, and the addend that rounds to nearest.
         self.mask = f"{0xFFFFFFFF << self.dropped & 0xFFFFFFFF:#x}"
         self.rounding = f"{2 ** (self.dropped - 1) - 1:#x}"
 
@@ -169,8 +162,8 @@ PART_TYPES = {
     part.name: part for part in (PartType("tf32", 11, "float"), PartType("bfloat16", 8, "ushort"))
 }
 
-#: The pairs of parts whose products make up a product, by the number of terms; part 0 leads.
-#: Small ones come first: they would be lost in a large sum.
+#: Pairs of parts that are multiplied, by the number of terms; part 0 has the leading bits. Small
+#: products come first, as they would be lost in a large sum.
 PRODUCTS = {
     terms: tuple(sorted(pairs, key=sum, reverse=True))
     for terms, pairs in {
@@ -183,5 +176,5 @@ PRODUCTS = {
 
 
 def parts_of(terms: int) -> int:
-    """Parts into which an element is split where `terms` products of parts are summed."""
+    """The number of parts of an element where `terms` products of parts are summed."""
     return 1 + max(max(pair) for pair in PRODUCTS[terms])

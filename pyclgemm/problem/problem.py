@@ -1,7 +1,6 @@
 """The facts about one product that decide which kernel runs: the key of every cache.
 
-A `GemmProblem` is what is left of a call once buffers, offsets and stride values are
-taken away. Two calls with equal problems run the same machine code.
+A `GemmProblem` has no buffers, offsets or strides. Calls of equal problems run the same code.
 """
 
 from __future__ import annotations
@@ -12,51 +11,45 @@ from typing import Any, Literal, TypeAlias
 from ..errors import ArgumentError
 from .precision import Precision, is_complex, result_dtypes
 
-#: Which index of a matrix steps through memory one element at a time.
-#: "row": the column index (C order). "column": the row index (Fortran order).
-#: "strided": neither.
+#: Which elements are contiguous: those of a row (C order), of a column (Fortran order), or none.
 Order = Literal["row", "column", "strided"]
 
-#: Which index has unit stride once a matrix is read transposed.
-_OTHER_ORDER: dict[Order, Order] = {"row": "column", "column": "row", "strided": "strided"}
-#: What a bias of each column is once rows and columns are exchanged.
-_OTHER_BIAS: dict[Any, Any] = {None: None, "column": "row", "row": "column"}
+#: The order of a matrix, or the axis of a bias, once rows and columns are exchanged.
+_EXCHANGED: dict[Any, Any] = {"row": "column", "column": "row", "strided": "strided", None: None}
 
-#: The operands that are multiplied.
 OperandName: TypeAlias = Literal["a", "b"]
 OPERANDS: tuple[OperandName, ...] = ("a", "b")
 
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """How a kernel finds the elements of one matrix, without the numbers it gets as arguments."""
+    """How one matrix lies in memory, as far as a kernel's text depends on it."""
 
     order: Order
-    #: Elements, a power of two: offset and leading dimension are multiples of it, so vectors up to
-    #: this width may be read by an aligned access.
+    #: Vectors of so many elements are aligned: it divides the offset and the leading dimension.
     alignment: int = 1
     conjugate: bool = False  # elements are conjugated as they are read
-    scattered: bool = False  # a batch has an array of offsets; else its matrices have one stride
+    scattered: bool = False  # a batch has an array of offsets instead of one stride
 
     @property
     def transposed(self) -> MatrixLayout:
-        """That of the same entries with rows and columns exchanged."""
-        return replace(self, order=_OTHER_ORDER[self.order])
+        """The layout of the same entries with rows and columns exchanged."""
+        return replace(self, order=_EXCHANGED[self.order])
 
-    def in_pieces(self, piece_bytes: int, stored_bytes: int) -> bool:
-        """Whether vectors of `piece_bytes` can be copied as they are, along either index."""
-        pieces = self.alignment * stored_bytes % piece_bytes == 0
-        return pieces and self.order != "strided" and not self.conjugate
+    def has_vectors(self, vector_bytes: int, stored_bytes: int) -> bool:
+        """Whether vectors of `vector_bytes` can be copied as they are, along either index."""
+        is_aligned = self.alignment * stored_bytes % vector_bytes == 0
+        return is_aligned and self.order != "strided" and not self.conjugate
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A constant B that was laid out ahead of the product by `pyclgemm.pack`."""
+    """How `pyclgemm.pack` laid out a constant B ahead of the product."""
 
-    form: Literal["padded", "panels"]  # for kernels of GPUs, and for those of CPUs
-    depth_block: int  # rows (of k) in a block; on the GPU zeros fill the last one
-    width: int  # columns (of n) in a panel; zeros fill the last one
-    along_k: bool = False  # k is contiguous, as matrix units like it best; else the columns are
+    form: Literal["padded", "panels"]  # "padded" for kernels of GPUs, "panels" for those of CPUs
+    depth_block: int  # rows (of k) in a block; on the GPU zeros fill the last block
+    width: int  # columns (of n) in a panel; zeros fill the last panel
+    along_k: bool = False  # k is contiguous, as matrix units read it best; else n is
 
 
 @dataclass(frozen=True)
@@ -76,13 +69,13 @@ class GemmProblem:
     b: MatrixLayout
     out: MatrixLayout
     c: MatrixLayout | None = None  # None if C is not read (no C, or beta is zero)
-    #: Whether the bias has an entry per row or per column of `out`: "column" without the swap.
+    #: Whether `out` has a bias entry per row or per column: "column" without the swap.
     bias: Literal["row", "column"] | None = None
     activation: str | None = None  # one of `ACTIVATIONS`
     packed: PackedLayout | None = None  # if B was packed ahead; `b` describes the packed matrix
-    #: NumPy name of the element type of C, bias and result; the default of `dtype` if left out.
+    #: NumPy name of the element type of C, bias and result; empty for the default of `dtype`.
     result_dtype: str = ""
-    #: Products that one launch computes; None for a single one, whose kernels know of no batch.
+    #: Products that one launch computes; None for a single one, whose kernels have no batch.
     batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -108,19 +101,17 @@ class GemmProblem:
             b=self.a.transposed,
             out=self.out.transposed,
             c=self.c.transposed if self.c else None,
-            bias=_OTHER_BIAS[self.bias],
+            bias=_EXCHANGED[self.bias],
         )
 
     @property
     def types(self) -> str:
-        """The element types, for people, such as "float32" or "int8 -> int32"."""
-        if self.result_dtype == self.dtype:
-            return self.dtype
-        return f"{self.dtype} -> {self.result_dtype}"
+        """The element types in words, such as "float32" or "int8 -> int32"."""
+        return " -> ".join(dict.fromkeys((self.dtype, self.result_dtype)))
 
     @property
     def products(self) -> int:
-        """How many products there are: those of the batch, or one."""
+        """The number of products."""
         return 1 if self.batch is None else self.batch
 
     @property
@@ -134,7 +125,7 @@ class GemmProblem:
         return (8 if self.complex else 2) * self.m * self.n * self.k * self.products
 
 
-#: Below, x times a weight is 0 in any type; at minus infinity the product would be NaN.
+#: For x below -1000 the activation is 0 in any type; at minus infinity its formula gives NaN.
 _OR_ZERO = "x < ({real})(-1000) ? ({real})(0) : "
 
 #: Activations as OpenCL C expressions of ``x``. ``{real}`` is the type of x, a scalar or a

@@ -1,8 +1,7 @@
-"""A product in canonical form: out in row-major order, whatever the operands are.
+"""A product in canonical form: out is in row-major order, whatever the operands are.
 
-The row-major swap: a column-major C is a row-major C^T, and C^T = B^T A^T. So the operands
-change places and every matrix is read transposed, which moves nothing: transposing a view
-only exchanges its strides.
+The row-major swap: a column-major C is a row-major C^T, and C^T = B^T A^T. So the operands are
+exchanged and every matrix is read transposed. No data moves: transposing a view exchanges strides.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from .problem import GemmProblem
 
 @dataclass(frozen=True)
 class Product:
-    """A problem together with the matrices that its kernels will see."""
+    """A problem together with the matrices that its kernels read and write, after the swap."""
 
     problem: GemmProblem
-    a: Matrix  # in the kernel's roles, after the swap, as are all matrices
+    a: Matrix
     b: Matrix
     out: Matrix
-    c: Matrix | None  # the addend, where it is read
+    c: Matrix | None  # the addend; None if it is not read
     bias_stride: int
     swapped: bool  # the kernel's `a` is the caller's b, and the other way round
 
@@ -46,9 +45,9 @@ def make_product(
 ) -> Product:  # fmt: skip
     """Bring ``out = activation(alpha A B + beta C + bias)`` into canonical form.
 
-    Transpositions are applied already. `c` is None where it is not read, `bias_stride` without a
-    bias; `facts` are those of a `GemmProblem` that the matrices do not tell. If B was packed ahead,
-    nothing is swapped: a packed matrix only stands on the right.
+    The matrices have their transpositions applied. `c` is None if it is not read, `bias_stride` if
+    there is no bias; `facts` are the other fields of `GemmProblem`. If B was packed ahead, nothing
+    is swapped, as a packed matrix is always the right operand.
     """
     problem = GemmProblem(
         m=a.rows,
@@ -69,23 +68,22 @@ def make_product(
 def folded(
     a: Matrix, b: Matrix, out: Matrix, c: Matrix | None, count: int
 ) -> tuple[Matrix, Matrix, Matrix, Matrix | None] | None:
-    """The matrices a, b, out and c of the single product to which a batch amounts, or None.
+    """Return a batch as a single product: its matrices a, b, out and c; None if that fails.
 
-    All products must share B, and the rows of A, of C and of the result must follow one another
-    through the whole batch, at one distance. One product has larger tiles, and reads B less often.
+    All products must share B, and the rows of A, C and the result must have one stride through the
+    whole batch. A single product has larger tiles and reads B less often.
     """
+
+    def row_stride(matrix: Matrix) -> int:
+        return matrix.batch_stride if matrix.rows == 1 else matrix.row_stride
+
+    def stacked(matrix: Matrix) -> Matrix:
+        rows, stride = count * matrix.rows, row_stride(matrix)
+        return replace(matrix, rows=rows, row_stride=stride, batch_stride=0)
+
     if b.scattered or b.batch_stride or a.rows == 0:
         return None
-    as_one = [_with_all_rows(matrix, count) for matrix in (a, out, c) if matrix is not None]
-    if None in as_one:
-        return None
-    one_a, one_out, *one_c = as_one
-    assert one_a is not None and one_out is not None
-    return one_a, b, one_out, one_c[0] if one_c else None
-
-
-def _with_all_rows(matrix: Matrix, count: int) -> Matrix | None:
-    row_stride = matrix.batch_stride if matrix.rows == 1 else matrix.row_stride
-    if matrix.scattered or matrix.batch_stride != matrix.rows * row_stride:
-        return None
-    return replace(matrix, rows=count * matrix.rows, row_stride=row_stride, batch_stride=0)
+    for matrix in filter(None, (a, out, c)):
+        if matrix.scattered or matrix.batch_stride != matrix.rows * row_stride(matrix):
+            return None
+    return stacked(a), b, stacked(out), stacked(c) if c else None

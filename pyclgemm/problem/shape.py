@@ -1,4 +1,4 @@
-"""Sizes of a product, or of each of a batch, and how its matrices are stored; both as text."""
+"""Sizes of a product or of a batch, the storage of its matrices, and their notation as text."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ..errors import ArgumentError, shown
-from .bounds import BATCHES, PADDINGS, SIZES, is_integer, wanted
+from .bounds import BATCHES, PADDINGS, SIZES, check_integer
 from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
 from .problem import Epilogue, GemmProblem
 from .product import Product, make_product
 
-#: How a and b are stored: N as the product has them, T transposed.
+#: A letter each for a and b: N is stored as it is multiplied, T is stored transposed.
 Layout = Literal["NN", "NT", "TN", "TT"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
-#: What `GemmShape.parse` reads, in words.
+#: The text that `GemmShape.parse` reads, in words.
 WANTED = (
     "MxNxK with sizes of at least 1, optionally with :NT (layout), +7 (padding) and *100 (a batch "
     "of 2 or more), such as 64x3072x768:NT"
@@ -35,30 +35,23 @@ class GemmShape:
     m: int
     n: int
     k: int
-    layout: Layout = "NN"  # a letter each for a and b: "N" as (m, k) and (k, n), "T" transposed
+    layout: Layout = "NN"
     padding: int = 0  # elements from the end of a row to the next, in all three matrices
-    batch: int | None = None  # products of matrices one behind the other; None for a single one
+    batch: int | None = None  # products of consecutive matrices; None for a single product
 
     def __post_init__(self) -> None:
         for name, size in zip("mnk", self.sizes, strict=True):
-            if not is_integer(size, SIZES):
-                raise ArgumentError(f"{name} is {shown(size)}; {wanted(SIZES)} is wanted")
+            check_integer(name, size, SIZES)
         if self.layout not in LAYOUTS:
             listed = ", ".join(LAYOUTS)
             raise ArgumentError(f"layout is {shown(self.layout)}; one of {listed} is wanted")
-        if not is_integer(self.padding, PADDINGS):
-            raise ArgumentError(
-                f"padding is {shown(self.padding)}; {wanted(PADDINGS)} is wanted, in elements"
-            )
-        if self.batch is not None and not is_integer(self.batch, BATCHES):
-            raise ArgumentError(
-                f"batch is {shown(self.batch)}; {wanted(BATCHES)} is wanted, or None for a single "
-                "product"
-            )
+        check_integer("padding", self.padding, PADDINGS, ", in elements")
+        if self.batch is not None:
+            check_integer("batch", self.batch, BATCHES, ", or None for a single product")
 
     @classmethod
     def parse(cls, text: str) -> GemmShape | None:
-        """Read a shape as `str` writes it; None if the text is of another form."""
+        """Read a shape as `str` writes it; None if the text has another form."""
         found = _TEXT.fullmatch(text)
         if found is None:
             return None
@@ -68,7 +61,7 @@ class GemmShape:
 
     @classmethod
     def of(cls, shape: Any) -> GemmShape:
-        """Take a shape as it is, and (m, n, k) for contiguous matrices that are not transposed."""
+        """Return a `GemmShape` as it is, and (m, n, k) as one of contiguous row-major matrices."""
         if isinstance(shape, cls):
             return shape
         if isinstance(shape, (tuple, list)) and len(shape) == 3:
@@ -77,7 +70,7 @@ class GemmShape:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """The sizes m, n, k."""
+        """m, n, k."""
         return self.m, self.n, self.k
 
     @property
@@ -87,12 +80,12 @@ class GemmShape:
 
     @property
     def stored_a(self) -> tuple[int, int]:
-        """Rows and columns of a as it is stored, or of each of the batch."""
+        """Rows and columns of each matrix a as it is stored."""
         return (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m)
 
     @property
     def stored_b(self) -> tuple[int, int]:
-        """Rows and columns of b as it is stored, or of each of the batch."""
+        """Rows and columns of each matrix b as it is stored."""
         return (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
 
     def product(
@@ -106,7 +99,7 @@ class GemmShape:
         activation: str | None = None,
         result_dtype: str | None = None,
     ) -> Product:
-        """Describe the product as functions of arrays would; `conjugate` is "a", "b" or "ab"."""
+        """Describe the product as a call with arrays does; `conjugate` is "a", "b" or "ab"."""
         out = self._stored((self.m, self.n))
         return make_product(
             self._operand("a", self.stored_a, dtype, conjugate),
@@ -124,7 +117,7 @@ class GemmShape:
     def problem(
         self, dtype: str = "float32", precision: str | None = None, **options: Any
     ) -> GemmProblem:
-        """What is computed: the problem of `product`, which takes the same arguments."""
+        """The problem of `product`, which takes the same arguments."""
         return self.product(dtype, precision, **options).problem
 
     def _operand(self, name: str, stored: tuple[int, int], dtype: str, conjugate: str) -> Matrix:

@@ -1,4 +1,4 @@
-"""What runs kernels on a queue: arrays and transfers, builds, memory, and the one launcher.
+"""Run kernels on a queue: arrays and transfers, builds, memory, and the launcher.
 
-It knows launches as data; it does not know which family wrote them or why they were chosen.
+It takes launches as data, and knows neither their kernel family nor why they were chosen.
 """

@@ -1,7 +1,6 @@
 """Operands that are not plain arrays: sequences and stacks of matrices, packed matrices, views.
 
-They have the attributes of an array that the library asks for: shape, strides, element type, and
-where they lie in a buffer.
+Like arrays, they have a shape, strides, an element type, a buffer and an offset.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyopencl as cl
@@ -23,10 +22,10 @@ from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_off
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
 
-#: Alignment in bytes is tracked up to this.
+#: The largest alignment, in bytes, that kernels depend on.
 _ALIGNED_BYTES = 256
 
-#: The message where a destination shares elements with an operand.
+#: The message if a destination shares elements with an operand.
 SHARED = (
     "out shares memory with {name}: elements of {name} would be overwritten before they are read; "
     "give out memory of its own"
@@ -35,7 +34,7 @@ SHARED = (
 
 @dataclass(frozen=True)
 class View:
-    """An array without its memory: strides and offset, in bytes, say where its elements lie."""
+    """An array without its memory; strides and offset are in bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -44,15 +43,14 @@ class View:
 
     @classmethod
     def of_first(cls, stack: Any) -> View:
-        """The first matrix of a stack, which may be on the host."""
+        """The first matrix of a stack on the device or the host."""
         return cls(stack.shape[1:], stack.strides[1:], stack.dtype, getattr(stack, "offset", 0))
 
 
 class MatrixSequence:
-    """Matrices of one shape and one pair of strides anywhere in one buffer, as a 3-D array.
+    """Matrices with the shape and strides of `first`, at `byte_offsets` (int64) in its buffer.
 
-    They are like `first`, begin at `byte_offsets` (int64) in the buffer, and are views of arrays
-    with the events in `event_lists`: a reader waits for all.
+    Readers wait for all events in `event_lists`.
     """
 
     def __init__(self, first: Any, byte_offsets: Any, event_lists: Sequence[list[Any]]) -> None:
@@ -65,21 +63,15 @@ class MatrixSequence:
         #: Elements from the first matrix to each.
         self.offsets = (byte_offsets - byte_offsets[0]) // first.dtype.itemsize
         steps = np.diff(byte_offsets)
-        #: Whether the matrices are not equally far apart; then their stride is 0.
+        #: Whether the distances between matrices differ; then their stride is 0.
         self.scattered = len(steps) > 1 and bool((steps != steps[0]).any())
         step = 0 if self.scattered or len(steps) == 0 else int(steps[0])
         self.strides = (step, *first.strides)
         self.event_lists = list({id(events): events for events in event_lists}.values())
 
-    @classmethod
-    def of(cls, members: Sequence[Any]) -> MatrixSequence:
-        """The sequence of arrays that lie in one buffer and agree in all but their offset."""
-        byte_offsets = np.fromiter((member.offset for member in members), np.int64, len(members))
-        return cls(members[0], byte_offsets, [member.events for member in members])
-
     @property
     def events(self) -> list[Any]:
-        """What a reader waits for."""
+        """The events that a reader waits for."""
         return [event for events in self.event_lists for event in events]
 
     @property
@@ -94,46 +86,49 @@ def event_lists(array: Any) -> Sequence[list[Any]]:
 
 
 def overlaps(array: Any, out: Any, *, in_place: bool = False) -> bool:
-    """Whether operands in one buffer share an element; `in_place` ones may be the same view."""
+    """Whether operands in one buffer share an element; if `in_place`, they may be the same view."""
     if MatrixSequence not in (array.__class__, out.__class__):
         is_same = (array.shape, array.strides, array.offset) == (out.shape, out.strides, out.offset)
         return not (in_place and is_same) and entries_overlap(array, out)
-    (ours, our), (theirs, their) = _places(array), _places(out)
-    is_same = in_place and our == their and np.array_equal(ours, theirs)
-    is_left_out = operator.eq if is_same else None
-    return _pair_that_overlaps(ours, our, theirs, their, is_left_out) is not None
+    first, second = _offsets_and_view(array), _offsets_and_view(out)
+    is_same = in_place and first[1] == second[1] and np.array_equal(first[0], second[0])
+    is_allowed = operator.eq if is_same else lambda *_: False
+    return _overlapping_pair(first, second, is_allowed) is not None
 
 
-def _places(operand: Any) -> tuple[NDArray[np.int64], View]:
-    """Where the matrices of an operand begin, in bytes, and one of them."""
+#: Byte offsets of matrices in a buffer, and a view of the first.
+_Matrices: TypeAlias = tuple[NDArray[np.int64], View]
+
+
+def _offsets_and_view(operand: Any) -> _Matrices:
     if isinstance(operand, MatrixSequence):
         return operand.byte_offsets, View.of_first(operand)
     view = View(operand.shape, operand.strides, operand.dtype, operand.offset)
     return np.array([operand.offset], np.int64), view
 
 
-def _pair_that_overlaps(
-    ours: NDArray[np.int64], our: View, theirs: NDArray[np.int64], their: View,
-    is_left_out: Callable[[int, int], bool] | None,
-) -> tuple[int, int] | None:  # fmt: skip
-    """The numbers of two matrices, like `our` and `their` elsewhere, that share an element."""
+def _overlapping_pair(
+    first: _Matrices, second: _Matrices, is_allowed: Callable[[int, int], bool]
+) -> tuple[int, int] | None:
+    """The indices of a matrix of `first` and one of `second` that share an element."""
+    (ours, our), (theirs, their) = first, second
     low, high = byte_range(our)
     their_low, their_high = byte_range(their)
     order = np.argsort(theirs)
     nearest = ours - our.offset + their.offset
     begins = np.searchsorted(theirs, nearest + (low - their_high), "right", order)
     ends = np.searchsorted(theirs, nearest + (high - their_low), "left", order)
-    for number in map(int, np.flatnonzero(begins < ends)):
-        for other in map(int, order[begins[number] : ends[number]]):
-            if is_left_out is None or not is_left_out(number, other):
-                member = replace(our, offset=int(ours[number]))
+    for index in map(int, np.flatnonzero(begins < ends)):
+        for other in map(int, order[begins[index] : ends[index]]):
+            if not is_allowed(index, other):
+                member = replace(our, offset=int(ours[index]))
                 if entries_overlap(member, replace(their, offset=int(theirs[other]))):
-                    return number, other
+                    return index, other
     return None
 
 
 def byte_range(array: Any) -> tuple[int, int]:
-    """The first byte of an array in its buffer, and the one behind the last; equal if empty."""
+    """The range of an array's bytes in its buffer; the end is excluded."""
     if 0 in array.shape:
         return array.offset, array.offset
     reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
@@ -143,27 +138,27 @@ def byte_range(array: Any) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _members_that_overlap(byte_offsets: bytes, matrix: View) -> tuple[int, int] | None:
-    """The numbers of two matrices like `matrix` that share an element; kept, as it takes long."""
-    places = np.frombuffer(byte_offsets, np.int64), matrix
-    return _pair_that_overlaps(*places, *places, operator.ge)
+    """The indices of two matrices that share an element, cached, as the search is slow."""
+    matrices = np.frombuffer(byte_offsets, np.int64), matrix
+    return _overlapping_pair(matrices, matrices, operator.ge)
 
 
 class ArraySequence(list[Any]):
-    """Matrices of one shape and type on the device, each in any buffer."""
+    """Matrices of one shape and type on the device, in any buffers."""
 
     @property
     def dtype(self) -> Any:
-        """Their element type."""
+        """The element type."""
         return self[0].dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of an array that holds them all."""
+        """The shape of a 3-D array of the matrices."""
         return (len(self), *self[0].shape)
 
 
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
-    """The matrices of an argument: an `ArraySequence`, or a NumPy array of three dimensions."""
+    """Check the matrices of an argument; return an `ArraySequence` or a 3-D NumPy array."""
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
     first = members[0]
@@ -188,58 +183,58 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
 
 
 def launches_of(operands: Sequence[Any]) -> list[tuple[list[Any], list[int] | None]]:
-    """Divide a batch into parts whose sequences each lie in one buffer, with one pair of strides.
+    """Divide a batch into launches: each sequence has one buffer and one pair of strides in it.
 
-    An operand is an `ArraySequence`, an array, or None. The answer has the operands of each part,
-    and the numbers of its products, None if there is but one part.
+    An operand is an `ArraySequence`, an array, or None. Return the operands of each launch, and
+    the indices of its products, or None for a single launch.
     """
-    several = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
-    parts = _numbers_by_memory(several)
-    numbers_of_parts = list(parts.values()) if len(parts) > 1 else [None]
-    return [([at(one, numbers) for one in operands], numbers) for numbers in numbers_of_parts]
+    sequences = [one for one in operands if isinstance(one, ArraySequence) and len(one) > 1]
+    parts = list(_indices_by_memory(sequences).values())
+    launches = parts if len(parts) > 1 else [None]
+    return [([at(one, indices) for one in operands], indices) for indices in launches]
 
 
 def check_members_apart(out: ArraySequence) -> None:
     """Raise `ShapeError` if two matrices of a destination share memory."""
     parts = _by_memory(out)
-    for index, (buffer, numbers, matrices) in enumerate(parts):
+    for part, (buffer, indices, matrices) in enumerate(parts):
         byte_offsets = matrices.byte_offsets - matrices.offset
         if pair := _members_that_overlap(byte_offsets.tobytes(), View.of_first(matrices)):
-            first, second = (numbers[one] for one in pair)
+            first, second = (indices[one] for one in pair)
             raise ShapeError(f"out[{first}] and out[{second}] share memory")
-        for other_buffer, others, other_matrices in parts[index + 1 :]:
+        for other_buffer, others, other_matrices in parts[part + 1 :]:
             if buffer == other_buffer and overlaps(matrices, other_matrices):
                 raise ShapeError(
-                    f"matrices of out share memory, out[{numbers[0]}] and out[{others[0]}] or "
+                    f"matrices of out share memory, out[{indices[0]}] and out[{others[0]}] or "
                     "others of their strides"
                 )
 
 
 def check_apart(name: str, operand: Any, out: Any) -> None:
     """Raise `ArgumentError` if an operand shares elements with a destination, in any launch."""
-    for buffer, numbers, matrices in _by_memory(operand):
+    for buffer, indices, matrices in _by_memory(operand):
         for other_buffer, others, other_matrices in _by_memory(out):
-            in_place = name == "c" and numbers == others
+            in_place = name == "c" and indices == others
             if buffer == other_buffer and overlaps(matrices, other_matrices, in_place=in_place):
                 raise ArgumentError(SHARED.format(name=name))
 
 
 def _by_memory(operand: Any) -> list[tuple[int, Sequence[int], Any]]:
-    """The matrices in each buffer and of each pair of strides: buffer, numbers, sequence."""
+    """The handle, indices and matrices for each buffer and each pair of strides."""
     if not isinstance(operand, ArraySequence):
         return [(_memory_of(operand)[0], range(1), operand)] if operand.base_data else []
     return [
-        (buffer, numbers, at(operand, numbers))
-        for ((buffer, _),), numbers in _numbers_by_memory([operand]).items()
+        (buffer, indices, at(operand, indices))
+        for ((buffer, _),), indices in _indices_by_memory([operand]).items()
         if buffer
     ]
 
 
-def _numbers_by_memory(sequences: Sequence[ArraySequence]) -> dict[Any, list[int]]:
-    """The numbers of members that lie in the same buffers, with the same strides."""
+def _indices_by_memory(sequences: Sequence[ArraySequence]) -> dict[Any, list[int]]:
+    """The indices of members that have the same buffers and the same strides."""
     parts: dict[Any, list[int]] = {}
-    for number, members in enumerate(zip(*sequences, strict=True)):
-        parts.setdefault(tuple(map(_memory_of, members)), []).append(number)
+    for index, members in enumerate(zip(*sequences, strict=True)):
+        parts.setdefault(tuple(map(_memory_of, members)), []).append(index)
     return parts
 
 
@@ -248,25 +243,26 @@ def _memory_of(array: Any) -> tuple[int, tuple[int, ...]]:
     return 0 if array.base_data is None else array.base_data.int_ptr, array.strides
 
 
-def at(operand: Any, numbers: Sequence[int] | None) -> Any:
-    """The matrices of an operand for some products of a batch, or all; one serves each of them."""
+def at(operand: Any, indices: Sequence[int] | None) -> Any:
+    """The matrices of an operand for some products of a batch; None means all."""
     if isinstance(operand, ArraySequence):
-        if numbers is not None and len(operand) > 1:
-            operand = [operand[number] for number in numbers]
-        return MatrixSequence.of(operand)
-    if numbers is None or operand is None or count_of(operand) == 1:
+        if indices is not None and len(operand) > 1:
+            operand = ArraySequence(operand[index] for index in indices)
+        byte_offsets = np.array([member.offset for member in operand], np.int64)
+        return MatrixSequence(operand[0], byte_offsets, [member.events for member in operand])
+    if indices is None or operand is None or count_of(operand) == 1:
         return operand
-    byte_offsets = operand.offset + operand.strides[0] * np.array(numbers, np.int64)
+    byte_offsets = operand.offset + operand.strides[0] * np.array(indices, np.int64)
     return MatrixSequence(operand[0], byte_offsets, [operand.events])
 
 
 def count_of(operand: Any) -> int:
-    """How many matrices an operand has."""
+    """The number of matrices of an operand."""
     return int(operand.shape[0]) if len(operand.shape) == 3 else 1
 
 
 def operand_matrix(name: str, array: Any, *, batched: bool) -> Matrix:
-    """Describe an operand: the first matrix if it is, where that is taken, a stack or sequence."""
+    """Describe a matrix, or if `batched` the first matrix of a stack or sequence."""
     if isinstance(array, PackedMatrix):
         return array.matrix
     if len(array.shape) == 2 or not batched:
@@ -290,25 +286,25 @@ def operand_matrix(name: str, array: Any, *, batched: bool) -> Matrix:
 
 @dataclass(eq=False, repr=False)
 class PackedMatrix:
-    """A matrix packed by `pyclgemm.pack`, taken wherever a right operand is.
+    """A matrix packed by `pyclgemm.pack`, for use as a right operand.
 
     Attributes
     ----------
     shape : tuple of int
-        (k, n), as the product sees it.
+        (k, n), as in the product.
     dtype : numpy.dtype
         Element type.
     precision : Precision
         The arithmetic that it was packed for.
     layout : PackedLayout
-        How it lies in memory.
+        Its layout in memory.
     context : pyopencl.Context
     queue : pyopencl.CommandQueue
-        Where it was packed.
+        The queue that packed it.
     base_data : pyopencl.Buffer or None
         Its memory; None without elements.
     events : list of pyopencl.Event
-        What a reader waits for.
+        A reader waits for these.
     """
 
     shape: tuple[int, int]
@@ -322,19 +318,19 @@ class PackedMatrix:
 
     def __post_init__(self) -> None:
         self.context = self.queue.context
-        #: What kernels depend on; a text, as Python keeps a text's hash.
+        #: The features that kernels depend on; a text, as Python caches its hash.
         self.facts = f"{self.shape} {self.dtype} {self.precision} {self.layout}"
 
     @property
     def padded_shape(self) -> tuple[int, int]:
-        """Rows and columns in memory; panels have the rows that there are, others whole blocks."""
+        """Rows and columns in memory; rows are padded to whole blocks except in panels."""
         (k, n), width = self.shape, self.layout.width
         block = 1 if self.layout.form == "panels" else self.layout.depth_block
         return math.ceil(k / block) * block, math.ceil(n / width) * width
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """Element type in memory. Panels hold what multiply-adds read: a half converted once."""
+        """Element type in memory; panels have that of the arithmetic, so halves are converted."""
         is_converted = self.layout.form == "panels" and self.dtype.name == self.precision.operand
         return np.dtype(self.precision.arithmetic) if is_converted else self.dtype
 
@@ -345,7 +341,7 @@ class PackedMatrix:
 
     @property
     def matrix(self) -> Matrix:
-        """The entries in memory of `padded_shape`."""
+        """The entries (k, n) within memory of `padded_shape`."""
         rows, columns = self.padded_shape
         if self.layout.along_k:
             return Matrix(*self.shape, 1, rows, 0)
@@ -353,7 +349,7 @@ class PackedMatrix:
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Bytes between rows and between columns; a CPU's panels follow their own order."""
+        """Bytes between rows and between columns; not meaningful for panels."""
         matrix, itemsize = self.matrix, self.dtype.itemsize
         return matrix.row_stride * itemsize, matrix.column_stride * itemsize
 

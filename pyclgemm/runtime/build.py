@@ -1,13 +1,10 @@
-"""From source text to a compiled kernel, once a context and device.
+"""Compile source text to kernels, once for each context and device.
 
-Compiled kernels are kept on disk for runtimes that keep none themselves: Intel's runtime for CPUs
-takes two seconds for a kernel that loads from its binary in 20 ms. pyopencl's cache is not used: a
-process that is killed at the wrong moment leaves a lock for which every later build waits a minute,
-and what is read is unpickled. Here files are written whole, carry a checksum, and need no lock; a
-damaged one is made anew.
+Binaries are cached on disk for runtimes without a cache: Intel's runtime for CPUs compiles a kernel
+in two seconds and loads its binary in 20 ms. pyopencl's cache is not used: its files are unpickled,
+and a killed process may leave a lock for which every later build waits a minute. Here files are
+written whole and have a checksum; a damaged file is written again.
 """
-
-from __future__ import annotations
 
 import contextlib
 import functools
@@ -28,19 +25,20 @@ from pyopencl.characterize import has_src_build_cache
 
 from ..codegen.source import KernelSource
 from ..device.probe import PtxStepError, lift
+from ..device.traits import host_cpu
 from ..errors import FileError, KernelBuildError
 from ..host.caches import new_kernel, warn_uncached
 from ..host.files import Purpose, write_whole
 from ..host.process import InRuntime
 from .queue_state import PreparedCalls
 
-#: Whether the user has set PYOPENCL_NO_CACHE; later the library itself may.
+#: Whether the user has set PYOPENCL_NO_CACHE; the library itself may set it later.
 _NO_CACHE: bool = getattr(cl, "_PYOPENCL_NO_CACHE", False)
 _KERNELS = Purpose("a compiled kernel", "have XDG_CACHE_HOME name another folder")
 
 
 def kernel_folder() -> Path:
-    """The folder of the files; it need not exist."""
+    """The folder of the binaries; it need not exist."""
     from platformdirs import user_cache_path
 
     return user_cache_path("pyclgemm") / "kernels"
@@ -49,15 +47,15 @@ def kernel_folder() -> Path:
 def compiled_program(
     context: cl.Context, device: cl.Device, text: str, options: str = ""
 ) -> cl.Program:
-    """Compile OpenCL C for a device, or load what an earlier process compiled."""
+    """Compile OpenCL C for a device, or load the binary that an earlier process compiled."""
     with warnings.catch_warnings():
-        # Several compilers write a log even where nothing is wrong.
+        # Several compilers write a log even if nothing is wrong.
         warnings.simplefilter("ignore", cl.CompilerWarning)
         if _NO_CACHE or has_src_build_cache(device):
             return _compiled(context, device, text, options)
         path = kernel_folder() / f"{_key(device, text, options)}.bin"
         if (binary := _read(path)) is not None:
-            # It may have been made by a runtime or for a processor of the same name.
+            # Another runtime or processor of the same name may have made it.
             with contextlib.suppress(cl.Error):
                 return _loaded(context, device, binary, options)
         program = _compiled(context, device, text, options)
@@ -78,7 +76,7 @@ def _loaded(context: cl.Context, device: cl.Device, binary: bytes, options: str 
 
 
 def _read(path: Path) -> bytes | None:
-    """The binary in a file; None if there is no file, or it is damaged."""
+    """The binary in a file; None if the file is missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -91,41 +89,22 @@ def _read(path: Path) -> bytes | None:
 def _key(device: cl.Device, text: str, options: str) -> str:
     platform = device.platform
     facts = (
+        "2",  # version of the files' form
+        *sorted(host_cpu().flags),  # processors of one name may differ
         platform.vendor, platform.name, platform.version,
         device.vendor, device.name, device.version, device.driver_version, options, text,
     )  # fmt: skip
-    version = b"1"  # raised when the form of the files changes
-    digest = hashlib.sha256(version + _processor())
-    for fact in facts:
-        digest.update(fact.encode() + b"\0")
-    return digest.hexdigest()
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-@functools.cache
-def _processor() -> bytes:
-    """The features of the processor as Linux lists them: processors of one name may differ."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return b""
-    return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
-
-
-#: Programs of a context that are kept, and contexts whose programs are kept.
-_MOST_PROGRAMS, _MOST_CONTEXTS = 2048, 8
-
-
-@functools.lru_cache(maxsize=_MOST_CONTEXTS)
+@functools.lru_cache(maxsize=8)  # few contexts: a program keeps its context and memory alive
 def _programs_of(context: cl.Context) -> PreparedCalls[Any]:
-    """Programs by device and source, and binaries of other processes until their first use.
-
-    They are kept for few contexts at a time: a program keeps its context and its memory alive.
-    """
-    return PreparedCalls(_MOST_PROGRAMS)
+    """Programs by device and source, and binaries of other processes until their first use."""
+    return PreparedCalls(most=2048)
 
 
 def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Kernel:
-    """Compile a kernel, or find it compiled; each call gives a kernel object of its own."""
+    """Compile a kernel, or take its compiled program; each call returns a new kernel object."""
     programs, key = _programs_of(context), (device, source)
     with InRuntime():
         program = programs.get(key)
@@ -144,12 +123,12 @@ def build_kernel(context: cl.Context, device: cl.Device, source: KernelSource) -
 def adopt_binary(
     context: cl.Context, device: cl.Device, source: KernelSource, binary: bytes
 ) -> None:
-    """Have the next `build_kernel` of a source try the binary that another process compiled."""
+    """Make the next `build_kernel` of a source try a binary that another process compiled."""
     _programs_of(context).keep((device, source), binary)
 
 
 def compile_program(context: cl.Context, device: cl.Device, source: KernelSource) -> cl.Program:
-    """Compile a source, whatever was compiled before; raise `KernelBuildError` if that fails."""
+    """Compile a source even if it was compiled before; raise `KernelBuildError` if that fails."""
     try:
         program = compiled_program(context, device, source.text, source.options)
         if not source.target:
@@ -168,7 +147,7 @@ def _refused(device: cl.Device, source: KernelSource, error: Exception) -> Kerne
     )
 
 
-#: That of a worker process.
+#: The context of a worker process.
 _context: cl.Context | None = None
 
 
@@ -176,41 +155,41 @@ class CompilePool:
     """Processes that compile for one device, each with a context of its own.
 
     Threads do not help: NVIDIA's driver compiles one kernel at a time in a process (987 kernels in
-    310 s on a machine with 16 cores, however many threads asked for them).
+    310 s on a machine with 16 cores, with any number of threads).
     """
 
     def __init__(self, device: cl.Device) -> None:
         self._device, self._number = device, _number_of(device)
         self._pool: ProcessPoolExecutor | None = None
-        self._opening: list[Future[None]] = []  # ends when all processes have opened the device
-        #: By source; None once its binary was adopted, or could not be had.
-        self._begun: dict[KernelSource, Future[bytes | None] | None] = {}
+        self._opening: list[Future[None]] = []  # finished when all processes have opened the device
+        #: By source; None after `adopt`.
+        self._started: dict[KernelSource, Future[bytes | None] | None] = {}
 
     def start(self, sources: Iterable[KernelSource]) -> None:
-        """Begin to compile kernels, except those that were asked for before."""
+        """Start to compile kernels, except those that were started before."""
         for source in sources:
-            if source in self._begun:
+            if source in self._started:
                 continue
             try:
                 pool = self._pool or self._new_pool()
-                self._begun[source] = pool.submit(_compile, source)
+                self._started[source] = pool.submit(_compile, source)
             except BrokenProcessPool:
                 self.close()
 
     def adopt(self, context: cl.Context, sources: Iterable[KernelSource]) -> None:
-        """Wait for kernels that were begun, for the next `build_kernel` of each to load its binary.
+        """Wait for the started kernels among `sources`; `build_kernel` then loads their binaries.
 
-        Whoever builds a kernel that does not compile learns why. No process opens the device later,
-        which would stop what runs there: nothing need be timed before.
+        If a kernel does not compile, `build_kernel` says why. Time nothing before the first call:
+        processes that open the device stop the kernels that run on it.
         """
         opening, self._opening = self._opening, []
-        begun = {source: self._begun[source] for source in sources if self._begun.get(source)}
-        self._begun.update(dict.fromkeys(begun))
+        started = {source: self._started[source] for source in sources if self._started.get(source)}
+        self._started.update(dict.fromkeys(started))
         try:
-            for one in opening:
-                one.result()
-            for source, future in begun.items():
-                if future and (binary := future.result()) is not None:
+            for future in opening:
+                future.result()
+            for source, compiled in started.items():
+                if compiled and (binary := compiled.result()) is not None:
                     adopt_binary(context, self._device, source, binary)
         except (BrokenProcessPool, CancelledError):
             self.close()
@@ -219,9 +198,11 @@ class CompilePool:
         processes = max(1, min(16, (os.cpu_count() or 2) - 1))
         # A forked process cannot use the driver of its parent.
         spawning = multiprocessing.get_context("spawn")
-        everyone = spawning.Barrier(processes)
-        self._pool = ProcessPoolExecutor(processes, spawning, _open, (self._number, everyone))
-        # Each of these takes a process of its own, as all wait for one another in `_open`.
+        barrier = spawning.Barrier(processes)
+        self._pool = ProcessPoolExecutor(
+            processes, spawning, _start_worker, (self._number, barrier)
+        )
+        # All processes start, since each waits for the others in `_start_worker`.
         self._opening = [self._pool.submit(_do_nothing) for _ in range(processes)]
         return self._pool
 
@@ -239,16 +220,16 @@ def _number_of(device: cl.Device) -> tuple[int, int]:
     raise ValueError(f"{device.name!r} is no device of any platform")
 
 
-#: Seconds that opening the device may take in a worker process.
+#: Seconds for opening the device in a worker process.
 _OPEN_SECONDS = 60.0
 
 
-def _open(number: tuple[int, int], everyone: Barrier) -> None:
-    """Begin a worker: open the device as all others do, and end with the parent."""
+def _start_worker(number: tuple[int, int], barrier: Barrier) -> None:
+    """Open the device in a worker process, which ends when its parent ends for any reason."""
     global _context
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _context = cl.Context([cl.get_platforms()[number[0]].get_devices()[number[1]]])
-    everyone.wait(_OPEN_SECONDS)
+    barrier.wait(_OPEN_SECONDS)
 
 
 def _do_nothing() -> None:

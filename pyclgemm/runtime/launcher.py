@@ -1,12 +1,9 @@
-"""Sequences of launches on one queue: sets their arguments, waits, enqueues.
+"""Sequences of launches on one queue: set arguments, wait for events, enqueue.
 
-A repeated call costs little more than the enqueueing itself, because a number is set as a kernel's
-argument only where it differs from the call before. The kernels remember what is set on them. A
-call takes them away while it works, and a call that ends by an exception does not put them back
-(`pyclgemm.runtime.queue_state` says why).
+A repeated call costs little more than the enqueueing itself: numbers are set as kernel arguments
+only if they differ from those of the last call. Each call takes a set of kernels for itself, and
+returns it unless it raises (`pyclgemm.runtime.queue_state` says why).
 """
-
-from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -30,19 +27,17 @@ from .build import build_kernel
 from .memory import LAUNCH_FAULTS, new_buffer, typed_error
 from .queue_state import QueueState, Workspaces
 
-# One kernel, with an event or without.
-#
-# pyopencl makes an event for every launch. On NVIDIA's driver that costs the device 2 us (an empty
-# kernel in a stream of launches on an H100: 3.9 us with an event, 1.9 us without), as much as a
-# small product takes. Where nobody asks for the event, the OpenCL function is called directly, in
-# the very library that pyopencl uses; its handles are pyopencl's (`int_ptr`). By way of ctypes that
-# takes the host 2.5 us more, and a CPU device's events cost it less: there pyopencl makes one.
-
 _handle = operator.attrgetter("int_ptr")
 
 
 class KernelLaunch:
-    """Launches of one kernel, whose arguments the caller sets, with fixed sizes on one queue."""
+    """Launches of one kernel, whose arguments the caller sets, with fixed sizes on one queue.
+
+    pyopencl makes an event for every launch. With NVIDIA's driver it costs the device 2 us (an
+    empty kernel in a stream of launches on an H100 takes 3.9 us with an event, 1.9 us without). If
+    no event is wanted, ctypes calls OpenCL in the library that pyopencl uses, with its handles
+    (`int_ptr`). This costs the host 2.5 us, more than the event of a CPU device.
+    """
 
     def __init__(
         self, queue: cl.CommandQueue, kernel: cl.Kernel, global_size: tuple[int, ...],
@@ -57,30 +52,30 @@ class KernelLaunch:
         )  # fmt: skip
 
     def with_event(self, wait_for: Sequence[cl.Event] | None) -> cl.Event:
-        """Enqueue the kernel after some events; gives its own."""
+        """Enqueue the kernel to run after some events; return its event."""
         queue, kernel, global_size, local_size = self._fixed
         return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size, wait_for=wait_for)
 
     def without_event(self, wait_for: Sequence[cl.Event] | None) -> None:
-        """Enqueue the kernel; only the queue's order says when it has run."""
+        """Enqueue the kernel without an event."""
         if self._enqueue is None:
             self.with_event(wait_for)
             return
         events = (ctypes.c_void_p * len(wait_for))(*map(_handle, wait_for)) if wait_for else None
         status = self._enqueue(*self._fixed_arguments, len(wait_for or ()), events, None)
         if status != cl.status_code.SUCCESS:
-            # pyopencl tries again once garbage is collected, where memory lacks, and has the error.
+            # pyopencl collects garbage if memory is short, tries again, and raises the error.
             self.with_event(wait_for)
 
 
 def _events_cost(device: cl.Device) -> bool:
-    """Whether an event costs the device more than a call by way of ctypes costs the host."""
+    """Whether an event costs the device more than a call through ctypes costs the host."""
     return not device.type & cl.device_type.CPU
 
 
 @functools.cache
 def _enqueue_function() -> Any:
-    """OpenCL's own function, as pyopencl's extension module is linked to it; None if hidden."""
+    """The OpenCL function that pyopencl's extension module is linked to; None if it is hidden."""
     try:
         function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
     except (AttributeError, OSError):
@@ -93,7 +88,7 @@ def _enqueue_function() -> Any:
     return function
 
 
-#: Of scalar kernel arguments by their C type: the NumPy type, and the format of its parts.
+#: The NumPy type and the `struct` format of scalar kernel arguments, by their C type.
 _SCALARS: dict[str, tuple[Any, str]] = {
     "int": (np.int32, "i"),
     "long": (np.int64, "q"),
@@ -103,17 +98,13 @@ _SCALARS: dict[str, tuple[Any, str]] = {
     "double2": (np.complex128, "dd"),
 }
 
-#: Most sets of kernels that wait for a call. Several exist only if several threads call at once.
-_MOST_IDLE = 8
-
 
 def _kernel_scalar(argument: Argument, value: Any) -> Any:
-    """A number as the NumPy scalar for an argument of a kernel."""
+    """Convert a number to the NumPy scalar for a kernel's argument."""
     scalar, parts = _SCALARS[argument.kind]
     values = (value,) if len(parts) == 1 else (value.real, value.imag)
     try:
-        # Not by NumPy, whose answer to a number out of range depends on `numpy.errstate`. Without
-        # "=" a number out of range would silently become infinity.
+        # Without "=", and in NumPy by `numpy.errstate`, a number out of range becomes infinity.
         content = struct.pack(f"={parts}", *values)
     except (OverflowError, struct.error):
         raise ArgumentError(
@@ -123,10 +114,10 @@ def _kernel_scalar(argument: Argument, value: Any) -> Any:
 
 
 class _BoundKernels:
-    """The kernels of a sequence, and what the last call left set on them.
+    """A set of a sequence's kernels, with the arguments that their last call has set.
 
-    Buffers are set at every call and not remembered: a prepared call would otherwise keep the
-    memory of the arrays that it last saw. `buffers` and `numbers` are what a call gives, in order.
+    `buffers` and `numbers` are the arguments of a call, in order. Buffers are set at every call and
+    not remembered, as this would keep the memory of arrays alive.
     """
 
     def __init__(
@@ -134,13 +125,13 @@ class _BoundKernels:
         numbers: Sequence[LaunchArgument],
     ) -> None:  # fmt: skip
         self.launches: list[KernelLaunch] = []
-        #: What sets a kernel's arguments, the argument's number, and the index of the buffer.
+        #: The kernel's `set_arg`, the argument's number, and the index of the buffer.
         self.buffers: list[tuple[Any, int, int]] = []
-        #: Likewise, of the number, with the argument.
+        #: The same for numbers, with the declaration of the argument.
         self._numbers: list[tuple[Any, int, int, Argument]] = []
-        #: Offsets in bytes, and scalars.
+        #: Offsets in bytes, then scalars, of the last call.
         self.numbers: list[Any] = []
-        #: For each scattered operand its offsets, and their buffer.
+        #: The offsets of each scattered operand, and their buffer.
         self.offsets: dict[str, tuple[Any, cl.Buffer]] = {}
         for launch in schedule.launches:
             source = launch.source
@@ -148,16 +139,16 @@ class _BoundKernels:
             self.launches.append(KernelLaunch(queue, kernel, launch.global_size, source.local_size))
             set_arg = kernel.set_arg
             pairs = zip(source.arguments, launch.arguments, strict=True)
-            for number, (declared, given) in enumerate(pairs):
-                if isinstance(given, Known):
-                    set_arg(number, _kernel_scalar(declared, given.value))
+            for number, (declared, argument) in enumerate(pairs):
+                if isinstance(argument, Known):
+                    set_arg(number, _kernel_scalar(declared, argument.value))
                 elif declared.is_pointer:
-                    self.buffers.append((set_arg, number, buffers.index(given)))
+                    self.buffers.append((set_arg, number, buffers.index(argument)))
                 else:
-                    self._numbers.append((set_arg, number, numbers.index(given), declared))
+                    self._numbers.append((set_arg, number, numbers.index(argument), declared))
 
     def set_numbers(self, numbers: list[Any], values: Sequence[Any]) -> None:
-        """Set `values`, and remember them by `numbers`; none is set if one is out of range."""
+        """Set `values` and remember `numbers`; set none if one is out of range."""
         converted = [
             (set_arg, number, _kernel_scalar(argument, values[index]))
             for set_arg, number, index, argument in self._numbers
@@ -168,11 +159,11 @@ class _BoundKernels:
 
 
 class LaunchSequence:
-    """Launches in order on one queue, for any arrays of the layout that they were made for.
+    """Launches in order on one queue, for arrays of a fixed layout.
 
-    `operands` are the arrays that a call gives, in order: what the launches call each, and what
-    messages do. "out" is the result, and "c" may be the result itself, for an update in place.
-    `scalars` are given behind them; `label` begins messages about a refused launch.
+    `operands` lists the arrays of a call in order: their names in launches, and in messages. "out"
+    is the result; "c" may be the same array, for an update in place. `scalars` are the names of the
+    numbers of a call; `label` begins messages about a refused launch.
     """
 
     def __init__(
@@ -192,22 +183,24 @@ class LaunchSequence:
         #: Contexts of the last call's arrays, which equal the queue's.
         self._contexts = [self._context] * len(roles)
         self._result = self._names.index("out")
-        #: The index of the operand that may be the result itself.
         self._addend = self._names.index("c") if "c" in self._names else None
-        given = {argument for launch in schedule.launches for argument in launch.arguments}
-        #: Indices of the operands whose matrices are found by offsets.
-        self._scattered = tuple(i for i, role in enumerate(roles) if MatrixOffsets(role) in given)
-        # On an in-order queue only the first launch has anything to wait for.
+        arguments = {argument for launch in schedule.launches for argument in launch.arguments}
+        #: Indices of the operands with an array of matrix offsets.
+        self._scattered = tuple(
+            i for i, role in enumerate(roles) if MatrixOffsets(role) in arguments
+        )
+        #: Whether each launch waits for the one before; in-order queues do so by themselves.
         self._chained = not state.in_order
         self._label = label
-        #: The buffers of a call, and then its numbers, in the order in which `enqueue` lists them.
+        #: The buffers and the numbers of a call, in the order of `enqueue`.
         self._buffers: tuple[LaunchArgument, ...] = (
             *map(Buffer, roles),
             *(MatrixOffsets(roles[i]) for i in self._scattered),
             *map(Buffer, schedule.workspaces),
         )
         self._numbers: tuple[LaunchArgument, ...] = *map(Offset, roles), *map(Scalar, scalars)
-        self._idle = deque([self._bind()], maxlen=_MOST_IDLE)
+        #: Idle sets of kernels. There are several only if several threads call.
+        self._idle = deque([self._bind()], maxlen=8)
 
     def enqueue(
         self,
@@ -216,10 +209,10 @@ class LaunchSequence:
         wait_for: Sequence[cl.Event] | None = None,
         add_event: bool = True,
     ) -> cl.Event | None:
-        """Enqueue the launches for these arrays; returns the event of the last one.
+        """Enqueue the launches for these arrays; return the event of the last one.
 
-        Without `add_event`, which asks for an in-order queue, there is no event, and the result is
-        left with those it had. After an error of the device the result is undefined.
+        Without `add_event` on an in-order queue there is no event, and the result keeps those it
+        had. After an error of the device the result is undefined.
         """
         out = arrays[self._result]
         data = out.base_data
@@ -229,7 +222,7 @@ class LaunchSequence:
         events: list[cl.Event] = []
         for array in arrays:
             contexts.append(array.context)
-            # An operand without elements has no buffer; the kernel then reads nothing from it.
+            # An operand without elements has no buffer, and the kernel does not read it.
             buffers.append(array.base_data or data)
             numbers.append(array.offset)
             events += array.events
@@ -239,9 +232,9 @@ class LaunchSequence:
                     raise ArgumentError(
                         f"{name} belongs to another context than queue; it must be made in the same"
                     )
-        # Lists find the same objects equal without a comparison, which here is a call of C++.
+        # Lists compare equal without a call of C++ if their objects are the same.
         self._contexts = contexts
-        # The result itself, and in an update in place the addend.
+        # The buffer of the result counts once, and in an update in place again for the addend.
         own = 2 if self._addend is not None and arrays[self._addend] is out else 1
         if buffers.count(data) > own:
             self._check_apart(arrays, out)
@@ -269,7 +262,7 @@ class LaunchSequence:
         self, arrays: Sequence[Any], out: Any, buffers: list[Any], numbers: list[Any],
         events: list[cl.Event], add_event: bool,
     ) -> cl.Event | None:  # fmt: skip
-        """Enqueue after these events, with kernels and workspaces that no other call uses."""
+        """Enqueue after these events, with kernels and workspaces for this call alone."""
         try:
             bound = self._idle.pop()
         except IndexError:
@@ -293,11 +286,11 @@ class LaunchSequence:
                 set_arg(number, buffers[index])
             event = self._launch(bound.launches, events or None, add_event or self._chained)
             if event is not None:
-                # It comes after all that the array waited for before: it replaces them.
+                # It comes after all earlier events of the array, so it replaces them.
                 for awaited in event_lists(out):
                     awaited[:] = [event]
         except BaseException as error:
-            # What was launched may still write the result: its users wait for that.
+            # Users of the result wait for launches that may still write it.
             with contextlib.suppress(cl.Error):
                 marker = cl.enqueue_marker(self._queue, wait_for=None)
                 for awaited in event_lists(out):
@@ -314,7 +307,7 @@ class LaunchSequence:
         return event
 
     def _bind(self) -> _BoundKernels:
-        """Build the kernels, and set those arguments that never change."""
+        """Build a set of kernels, and set their constant arguments."""
         try:
             return _BoundKernels(self._queue, self._schedule, self._buffers, self._numbers)
         except cl.Error as error:
@@ -346,10 +339,10 @@ class LaunchSequence:
     def _offset_buffer(
         self, bound: _BoundKernels, name: str, sequence: MatrixSequence
     ) -> cl.Buffer:
-        """The offsets of scattered matrices, on the device; uploaded where they have changed."""
+        """The device buffer of scattered matrices' offsets; uploaded if they have changed."""
         held = bound.offsets.get(name)
         if held is None or not np.array_equal(held[0], sequence.offsets):
-            # In a new buffer: launches on their way may still read the one before.
+            # A new buffer, as running launches may still read the old one.
             what, size = f"the offsets of {name}", sequence.offsets.nbytes
             buffer = new_buffer(self._context, what, size, sequence.offsets)
             held = bound.offsets[name] = sequence.offsets, buffer

@@ -1,9 +1,4 @@
-"""Device memory that the library allocates, and NumPy arrays on their way there and back.
-
-A driver's errors become the library's own.
-"""
-
-from __future__ import annotations
+"""Allocate device memory, transfer NumPy arrays, and turn a driver's errors into the library's."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +17,7 @@ from .arrays import ArraySequence, MatrixSequence, PackedMatrix
 def new_buffer(
     context: cl.Context, what: str, size: int, content: np.ndarray[Any, Any] | None = None
 ) -> cl.Buffer:
-    """Allocate a buffer, which holds `content` if given; an `AllocationError` calls it `what`."""
+    """Allocate a buffer, with `content` or undefined; an `AllocationError` names it `what`."""
     flags = cl.mem_flags.READ_WRITE | (0 if content is None else cl.mem_flags.COPY_HOST_PTR)
     try:
         return cl.Buffer(context, flags, size, hostbuf=content)
@@ -42,13 +37,13 @@ def new_array(
         raise typed_error(error, _ALLOCATION_FAULTS, queue.device, what=what, size=size) from error
 
 
-#: The types of arguments that need no transfer; their subclasses need none, either.
+#: Types of arguments that need no transfer.
 DEVICE_TYPES = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
 _TYPES = (cl_array.Array, np.ndarray, *DEVICE_TYPES)
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy a NumPy array to the device, in C order; what is there and None pass through."""
+    """Copy a NumPy array to the device, in C order; return others and None as they are."""
     check_array(name, array)
     if not isinstance(array, np.ndarray):
         return array
@@ -63,7 +58,7 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
 
 
 def check_array(name: str, array: Any) -> None:
-    """Raise `DtypeError` unless `array` is one, on the device or the host, or None."""
+    """Raise `DtypeError` unless `array` is an array on the device or the host, or None."""
     if not isinstance(array, _TYPES):
         raise DtypeError(
             f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
@@ -72,7 +67,7 @@ def check_array(name: str, array: Any) -> None:
 
 
 def check_queue(queue: Any) -> None:
-    """Raise `DtypeError` unless `queue` is one."""
+    """Raise `DtypeError` unless `queue` is a queue."""
     if not isinstance(queue, cl.CommandQueue):
         raise DtypeError(
             f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
@@ -86,10 +81,10 @@ def through_device(
     run: Callable[..., tuple[Any, cl.Event | None]],
     allocator: Any = None,
 ) -> tuple[Any, cl.Event | None]:
-    """Run on copies of NumPy arrays, and bring the result back.
+    """Call `run` with copies of NumPy arrays on the device, and copy the result back.
 
-    `run` takes the operands and `out` by name, on the device. A result without `out` comes back as
-    a NumPy array if no operand but the bias is an array, or a sequence of them, on the device.
+    `run` takes the operands and `out` by name. Without `out` the result is a NumPy array if no
+    operand but the bias is an array or a sequence of arrays on the device.
     """
     copies = {name: to_device(queue, name, array) for name, array in operands.items()}
     check_array("out", out)
@@ -113,14 +108,12 @@ def through_device(
 
 
 _STATUS = cl.status_code
-
-#: Drivers that allocate late do it at the first launch that uses a buffer.
+#: Some drivers allocate a buffer at the first launch that uses it.
 _NO_MEMORY = frozenset((_STATUS.MEM_OBJECT_ALLOCATION_FAILURE, _STATUS.OUT_OF_HOST_MEMORY))
-
-#: At an allocation: memory lacks, or a buffer is larger than any may be.
+#: Statuses of an allocation without memory, or of more than the largest buffer.
 _NO_BUFFER = _NO_MEMORY | {_STATUS.OUT_OF_RESOURCES, _STATUS.INVALID_BUFFER_SIZE}
 
-#: Of a kernel that a driver cannot run with these sizes and arguments.
+#: Statuses of a kernel that the driver cannot run with its sizes and arguments.
 _REFUSED = frozenset((
     _STATUS.OUT_OF_RESOURCES, _STATUS.INVALID_WORK_GROUP_SIZE, _STATUS.INVALID_WORK_ITEM_SIZE,
     _STATUS.INVALID_WORK_DIMENSION, _STATUS.INVALID_GLOBAL_WORK_SIZE, _STATUS.INVALID_GLOBAL_OFFSET,
@@ -129,7 +122,7 @@ _REFUSED = frozenset((
     _STATUS.BUILD_PROGRAM_FAILURE,
 ))  # fmt: skip
 
-#: What to raise for some statuses of a driver, and with which message.
+#: Statuses of a driver, the exception to raise for them, and its message.
 Faults: TypeAlias = tuple[tuple[Collection[int], type[Exception], str], ...]
 
 _ALLOCATION_FAULTS: Faults = (
@@ -152,7 +145,6 @@ LAUNCH_FAULTS: Faults = (
         "{device.global_mem_size} bytes",
     ),
     (
-        # Of events that a caller gave, or that came with an array.
         (_STATUS.INVALID_EVENT_WAIT_LIST, _STATUS.INVALID_EVENT, _STATUS.INVALID_CONTEXT),
         ArgumentError,
         "wait_for, or the events of an array, hold an event that the queue cannot wait for "
@@ -163,11 +155,11 @@ LAUNCH_FAULTS: Faults = (
 
 
 def typed_error(error: cl.Error, faults: Faults, device: cl.Device, **facts: Any) -> Exception:
-    """What to raise for a driver's error: the error itself if it is none of these faults."""
-    original: Exception = error
-    code = getattr(error, "code", None)  # None: pyopencl raised it for reasons of its own
+    """The exception to raise for a driver's error: the error itself if no fault matches."""
+    code = getattr(error, "code", None)  # None: pyopencl itself raised it
     for codes, kind, message in faults:
         if code in codes:
             facts |= {"status": _STATUS.to_string(code), "name": device.name.strip()}
             return kind(message.format(device=device, **facts))
+    original: Exception = error
     return original

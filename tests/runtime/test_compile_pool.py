@@ -70,7 +70,7 @@ if __name__ == '__main__':
     pool = CompilePool(cl.get_platforms()[0].get_devices()[0])
     source = KernelSource('f', '__kernel void f(void) {}', (), (1,))
     pool.start([source])
-    pool._begun[source].result()
+    pool._started[source].result()
     print(*pool._pool._processes, flush=True)
     time.sleep(60)
 """

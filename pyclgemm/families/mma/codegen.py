@@ -84,7 +84,7 @@ class CollectedResults:
         self.edges = "elements" if problem.n % self.width else "vectors"
         # Whether C is read in such vectors, to where the results are collected afterwards.
         c = problem.c
-        in_vectors = c is not None and c.in_pieces(self.width * size, size)
+        in_vectors = c is not None and c.has_vectors(self.width * size, size)
         self.c_in_vectors = in_vectors and c is not None and c.order == "row"
         # Results are collected where a lane of NVIDIA's units could store less than 16 bytes at
         # once, and where the slabs have room. Sums of slices are in local memory anyway.

@@ -144,7 +144,7 @@ def packed_forms(
 
     def is_copied(name: OperandName) -> bool:
         layout = problem.operand(name)
-        if form.split or not layout.in_pieces(size if config.UNALIGNED else VECTOR_BYTES, size):
+        if form.split or not layout.has_vectors(size if config.UNALIGNED else VECTOR_BYTES, size):
             return False
         return not form.along_k or layout.order == form.layout(name).order
 

@@ -119,7 +119,7 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
         if terms > 1 or stored != unit.element_bytes:
             return False
         is_read = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-        return is_read and layout.in_pieces(units.MAP_ALIGNMENT, stored)
+        return is_read and layout.has_vectors(units.MAP_ALIGNMENT, stored)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 
@@ -285,7 +285,7 @@ class WgmmaResults:
             return False
         contiguous = self.problem.n if out.order == "row" else self.problem.m
         whole = contiguous * size % units.MAP_ALIGNMENT == 0
-        return whole and out.in_pieces(units.MAP_ALIGNMENT, size)
+        return whole and out.has_vectors(units.MAP_ALIGNMENT, size)
 
     def _c_chunks(self, staging: Staging) -> int:
         """The most chunks of each warpgroup whose boxes of C fit the memory of a stage's slabs."""
@@ -294,7 +294,7 @@ class WgmmaResults:
         # would need its own maps.
         if c is None or config.FILL or self.problem.batch is not None:
             return 0
-        if c.order != staging.order or not c.in_pieces(units.MAP_ALIGNMENT, staging.result_bytes):
+        if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
         room = (config.MWG + config.NWG) * units.ROW_BYTES // staging.bytes
         chunks = config.fragments * staging.chunks
