@@ -1,9 +1,9 @@
 """Cases of products: a form, which decides the kernel's text, and problems of that form.
 
 Building a kernel takes far longer than running it on small matrices, so one form is drawn for many
-problems: device, configuration, types, layouts, what is read and the epilogue. Sizes, gaps,
-scalars and data differ from problem to problem. A case has both, and stands for itself.
-Configurations are legal ones from the tuner's space, or others by mutation.
+problems: device, configuration, types, layouts, operands that are read, and the epilogue. Sizes,
+gaps, scalars and data differ from problem to problem. A case has both, and is complete.
+Configurations are legal ones from the tuner's space, or mutations of these.
 """
 
 import functools
@@ -13,26 +13,24 @@ from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.family import MOST_SMALL
-from pyclgemm.families.registry import FAMILIES, config_from_dict, family_of
+from pyclgemm.families.registry import FAMILIES, family_of
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.tuning.search import search_space
 from tests.support.families import SMALL_FAMILIES
 
 from .operands import SORTS
 
-#: How often each family is drawn on a CPU and on a GPU; None lets the library choose.
+#: Weights of the families on a CPU and on a GPU; None lets the library choose.
 _FAMILIES = {
     "cpu": {"cpu": 9, "small_cpu": 5, "direct": 4, "indirect": 4, "gemv": 3, "small": 3, None: 3},
-    "gpu": {
-        "direct": 6, "indirect": 6, "gemv": 3, "small": 4, "matrix": 6, "wgmma": 4,
-        "gemv_unit": 2, None: 4,
-    },
+    "gpu": {"direct": 6, "indirect": 6, "gemv": 3, "small": 4, "matrix": 6, "wgmma": 4,
+            "gemv_unit": 2, None: 4},
 }  # fmt: skip
 _DTYPES = {
     "float32": 10, "float64": 4, "float16": 3, "complex64": 3, "complex128": 2, "int8": 1,
     "bfloat16": 1,
 }  # fmt: skip
-#: Precisions beside the default, by element type; devices without units refuse most.
+#: Precisions other than the default; devices without matrix units refuse most.
 _PRECISIONS = {
     "float16": ("F16_F16_F16",),
     "float32": (
@@ -45,34 +43,36 @@ _ENTRIES = {
     "gemm": 10, "batched": 5, "sequence": 3, "plan": 3, "packed": 3, "host": 1, "matmul": 2,
     "layer": 2,
 }  # fmt: skip
-#: Entry points without an argument for a configuration, or for which few configurations do.
+#: Entry points that take no configuration, or only few.
 UNCONFIGURED = ("matmul", "layer", "packed")
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 _QUEUES = ([], [], [], [], ["out"], ["profiling"])
 _STACKS = {"packed": 5, "apart": 3, "backwards": 1, "shared": 2, "matrix": 2}
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)
 
-#: How many products have few rows or columns, beside those by chance.
+#: Fraction of products that are drawn with few rows or columns.
 _SKINNY = 0.08
-#: Sizes for a form whose kernels are written for the very sizes.
+#: Facts of a form that its cases lack.
+_FORM_ONLY = ("sizes", "edges", "reads")
+#: Number of sizes of a form whose kernels are written for one size each.
 _FIXED_SIZES = 3
-#: How many of those types that a device refuses are drawn all the same.
+#: Fraction of requests that a device refuses which are drawn nevertheless.
 _REFUSED = 0.02
-#: Larger tiles take CPUs' compilers seconds, and show nothing that smaller ones do not.
-_MOST_CPU_TILE = 64 * 64
-_MOST_CPU_SUMS = 256
-#: Tries at a configuration of a family.
-_TRIES = 12
+#: Limits of tiles for CPUs, whose compilers take seconds for larger ones.
+_MAX_CPU_TILE = 64 * 64
+_MAX_CPU_SUMS = 256
+#: Attempts to draw a configuration of a family.
+_ATTEMPTS = 12
 
-#: Values outside of any sense: what a hostile or damaged record could hold.
-_WILD = (
+#: Senseless values, which a hostile or damaged record could hold.
+_SENSELESS = (
     0, -1, -8, 3, 5, 7, 17, 100, 1 << 10, 1 << 12, 10**6, 1 << 16, (1 << 16) - 1, 1 << 20,
     1 << 30, (1 << 31) - 1, 1 << 31, 1 << 32, -(1 << 31), 1 << 40, 1 << 62, 1 << 63, 10**30,
 )  # fmt: skip
 
 
 def _weighted(rng, weights):
-    """A key, as often as its weight says."""
+    """A random key of a dictionary of weights."""
     return rng.choices(tuple(weights), tuple(weights.values()))[0]
 
 
@@ -85,11 +85,11 @@ def _space(family, dtype, precision, traits):
 
 
 def _drawn_config(rng, family, dtype, precision, traits):
-    """A legal configuration of a family, quick to build; None if none was found."""
+    """A legal configuration of a family that is quick to build; None if none was found."""
     space = _space(family, dtype, precision, traits)
     if not all(space.axes.values()):
         return None  # no vector of such elements is narrow enough
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         point = space.repaired(space.draw(rng), rng, tries=200)
         config = space.config(point) if point is not None else None
         if config is not None and (traits.type != "cpu" or _is_quick(config)):
@@ -101,12 +101,12 @@ def _is_quick(config):
     if config.family in ("direct", "indirect"):
         tiles = config.tiles
         sums = tiles.MWI * tiles.NWI * tiles.KWI
-        return tiles.MWG * tiles.NWG <= _MOST_CPU_TILE and sums <= _MOST_CPU_SUMS
-    return config.family != "small" or config.MWI * config.NWI * config.KWI <= _MOST_CPU_SUMS
+        return tiles.MWG * tiles.NWG <= _MAX_CPU_TILE and sums <= _MAX_CPU_SUMS
+    return config.family != "small" or config.MWI * config.NWI * config.KWI <= _MAX_CPU_SUMS
 
 
 def any_config(rng, family, form, traits):
-    """A configuration that is legal here, or else on a GPU that has the units for it."""
+    """Parameters that are legal here, or else on a GPU with matrix units, or else any."""
     for where, dtype in ((traits, form["dtype"]), (typical_traits("sm_90"), "float16")):
         config = _drawn_config(rng, family, dtype, None, where)
         if config is not None:
@@ -116,26 +116,21 @@ def any_config(rng, family, form, traits):
 
 
 def mutated(rng, parameters):
-    """One to three parameters changed: a little, to what another has, or wildly."""
+    """Change one to three parameters: a little, to the value of another one, or to any value."""
     changed = dict(parameters)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         name = rng.choice(sorted(changed))
         value = changed[name]
-        changed[name] = rng.choice(
-            (
-                value + 1, value - 1, value * 2, value // 2, value * 3, -value,
-                rng.choice(sorted(changed.values())), rng.choice(_WILD), rng.choice(_WILD),
-            )
-        )  # fmt: skip
+        near = (value + 1, value - 1, value * 2, value // 2, value * 3, -value)
+        others = (rng.choice(sorted(changed.values())), *rng.choices(_SENSELESS, k=2))
+        changed[name] = rng.choice((*near, *others))
     return changed
 
 
-def _tile_edges(parameters):
-    """Rows, columns and depth at which the kernel's tiles end."""
-    if parameters is None:
+def _tile_edges(config):
+    """Rows, columns and depth of the kernel's tiles."""
+    if config is None:
         return 16, 16, 16
-    values = dict(parameters)
-    config = config_from_dict(values.pop("path"), values)
     tile = family_of(config).tile(config)
     return tile.rows, tile.columns, max(tile.depth, getattr(config, "KC", 1))
 
@@ -144,11 +139,9 @@ def _tile_edges(parameters):
 
 
 def drawn_form(rng, device, traits):
-    """What decides the kernel's text."""
+    """Draw all that decides the kernel's text."""
     dtype, precision = _drawn_types(rng, traits)
-    result = dtype
-    if dtype in _RESULTS and (dtype == "int8" or rng.random() < 0.4):
-        result = _RESULTS[dtype]
+    has_wide_result = dtype == "int8" or (dtype in _RESULTS and rng.random() < 0.4)
     family = _weighted(rng, _FAMILIES["cpu" if traits.type == "cpu" else "gpu"])
     entry = _weighted(rng, _ENTRIES)
     if family in SMALL_FAMILIES and rng.random() > _REFUSED:
@@ -159,24 +152,25 @@ def drawn_form(rng, device, traits):
     form = {
         "device": device, "queue": rng.choice(_QUEUES), "entry": entry,
         "config": None if config is None else {"path": config.family, **config.as_dict()},
-        "dtype": dtype, "result": result, "precision": precision,
+        "dtype": dtype, "result": _RESULTS[dtype] if has_wide_result else dtype,
+        "precision": precision,
         "a": _drawn_layout(rng, "NTC"), "b": _drawn_layout(rng, "NTC"),
         "out": _drawn_layout(rng, "N"), "c": None, "bias": rng.choice((0, 0, 0, 1, 1, 2, -1)),
-        "activation": None, "sizes": [],
+        "activation": None, "sizes": [], "edges": _tile_edges(config),
     }  # fmt: skip
     if rng.random() < 0.4:
-        form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=True)))
+        form["c"] = rng.choice(("out", _drawn_layout(rng, "N", broadcast=1)))
     if dtype not in ("complex64", "complex128") and rng.random() < 0.35:
         form["activation"] = "relu" if dtype == "int8" else rng.choice(_ACTIVATIONS)
     form["reads"] = [rng.random() > 0.04, form["c"] is not None and rng.random() > 0.15]
-    path = None if config is None else config.family
-    if path == "small" or (path is None and entry in ("batched", "sequence", "matmul")):
+    is_sized = config is None and entry in ("batched", "sequence", "matmul")
+    if is_sized or getattr(config, "family", "") == "small":
         form["sizes"] = [_drawn_sizes(rng, form) for _ in range(_FIXED_SIZES)]
     return form
 
 
 def _drawn_types(rng, traits):
-    """Element type and precision; such that the device refuses are rare."""
+    """Draw an element type and a precision, rarely ones that the device refuses."""
     while True:
         dtype = _weighted(rng, _DTYPES)
         precision = None
@@ -190,14 +184,12 @@ def _drawn_types(rng, traits):
         return dtype, precision
 
 
-def _drawn_layout(rng, letters, *, broadcast=False):
-    orders = {"row": 6, "column": 4, "strided": 1}
-    if broadcast:
-        orders["broadcast"] = 1
+def _drawn_layout(rng, transpositions, *, broadcast=0):
+    orders = {"row": 6, "column": 4, "strided": 1, "broadcast": broadcast}
     return {
         "order": _weighted(rng, orders), "alignment": rng.choice((1, 1, 2, 4, 8, 16, 16)),
         "flip_rows": rng.random() < 0.08, "flip_columns": rng.random() < 0.05,
-        "trans": rng.choice(letters), "stack": _weighted(rng, _STACKS),
+        "trans": rng.choice(transpositions), "stack": _weighted(rng, _STACKS),
     }  # fmt: skip
 
 
@@ -205,7 +197,7 @@ def _drawn_layout(rng, letters, *, broadcast=False):
 
 
 def drawn_problem(rng, form):
-    """A problem of a form, as a whole case."""
+    """Draw a problem of a form, and return the complete case."""
     m, n, k = rng.choice(form["sizes"]) if form["sizes"] else _drawn_sizes(rng, form)
     batch = rng.choice((1, 2, 3, 3, 5, 8, 17)) if form["entry"] in ("batched", "sequence") else 1
     if form["entry"] == "matmul":
@@ -216,29 +208,27 @@ def drawn_problem(rng, form):
     if batch > 2 or (is_small and rng.random() > _REFUSED):
         m, n, k = min(m, MOST_SMALL), min(n, MOST_SMALL), min(k, MOST_SMALL)
     scalar_sort = "whole" if form["dtype"] == "int8" else rng.choice(("whole", "any"))
-    values = _weighted(rng, SORTS)
-    reads_product, reads_c = form["reads"]
     is_complex = form["dtype"].startswith("complex")
+    alpha, beta = (_drawn_scalar(rng, scalar_sort, is_complex) for _ in range(2))
+    reads_product, reads_c = form["reads"]
     layouts = {
         role: form[role] | {"gap": rng.choice((0, 0, 1, 1, 2, 3))}
         for role in ("a", "b", "out", "c")
         if isinstance(form[role], dict)
     }
     return {
-        **{name: value for name, value in form.items() if name not in ("sizes", "reads")},
-        **layouts,
-        "m": m, "n": n, "k": k, "batch": batch, "values": values,
-        "alpha": _drawn_scalar(rng, scalar_sort, is_complex) if reads_product else 0.0,
-        "beta": _drawn_scalar(rng, scalar_sort, is_complex) if reads_c else 0.0,
-        # Those of few products are refused what remains alone in a second buffer.
+        **{name: value for name, value in form.items() if name not in _FORM_ONLY}, **layouts,
+        "m": m, "n": n, "k": k, "batch": batch, "values": _weighted(rng, SORTS),
+        "alpha": alpha if reads_product else 0.0, "beta": beta if reads_c else 0.0,
+        # Kernels for small matrices refuse a buffer with a single product.
         "buffers": 1 if is_small else rng.choice((1, 2)),
         "data": rng.randrange(1 << 30),
     }  # fmt: skip
 
 
 def _drawn_sizes(rng, form):
-    """Rows, columns and depth, often about where tiles end."""
-    m, n, k = (_drawn_size(rng, edge) for edge in _tile_edges(form["config"]))
+    """Rows, columns and depth, often near multiples of those of a tile."""
+    m, n, k = (_drawn_size(rng, edge) for edge in form["edges"])
     if rng.random() < _SKINNY:
         m, n = rng.choice(((1, n), (m, 1), (m, rng.randrange(1, 5))))
     return m, n, k
@@ -258,7 +248,7 @@ def _drawn_size(rng, edge):
 
 
 def _drawn_scalar(rng, sort, is_complex):
-    """Alpha or beta, never 0; of a complex number its parts."""
+    """Alpha or beta, never 0; a list of the parts if complex."""
     if rng.random() < 0.5:
         return 1.0
     if sort == "any" and rng.random() < 0.02:

@@ -12,14 +12,14 @@ from .campaign import BLOCK, Campaign, Failure, simpler
 from .devices import device_of, device_texts, queue_of
 from .forms import UNCONFIGURED, any_config, drawn_form, drawn_problem, mutated
 
-#: Forms that are transforms of tensors.
+#: Fraction of forms that are transforms of tensors.
 _TRANSFORMS = 0.06
 #: Mutations of one configuration, each with a problem of its own.
 _MUTATIONS = 8
-#: So much of a build log is quoted, in characters.
+#: Characters of a build log that are quoted.
 _LOG = 600
 
-#: What cases are made like, that which leaves most out first.
+#: The simplest cases.
 _PLAIN_TRANSFORM = {
     "queue": [], "level": None, "tensors": "contiguous", "out": "contiguous", "lead": 64,
     "matrix": "row", "dtype": "float32", "count": 1, "extent": 1,
@@ -29,11 +29,17 @@ _PLAIN_PRODUCT = {
     "m": 1, "n": 1, "k": 1,
 }  # fmt: skip
 
-_LEVELS = (None, None, "L1", "L2", "L3", "L4", "L5", "L6")
-#: Above this extent the Kronecker product of L6 takes K^6 elements of more than a few megabytes.
-_MOST_L6 = 8
-#: How tensors lie; results cannot be "repeated", which has all in one place.
-_KINDS = ("contiguous", "padded", "reversed dimensions", "every other", "backwards", "repeated")
+#: Layouts of tensors. All tensors of "repeated" share their memory, which results cannot.
+_LAYOUTS = ("contiguous", "padded", "reversed dimensions", "every other", "backwards", "repeated")
+#: Values of each fact of a transform.
+_TRANSFORM_VALUES = {
+    "level": (None, None, "L1", "L2", "L3", "L4", "L5", "L6"), "dtype": ("float32", "float64"),
+    "extent": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 20), "count": (0, 1, 1, 2, 3, 5, 16),
+    "queue": ([], [], [], ["out"], ["profiling"]), "tensors": _LAYOUTS, "out": _LAYOUTS[:-1],
+    "lead": (64, 64, 65, 66), "matrix": ("row", "column", "backwards"),
+}  # fmt: skip
+#: The largest extent for L6, whose Kronecker product has K^6 elements.
+_MAX_L6 = 8
 
 
 class Problems(Campaign):
@@ -50,7 +56,7 @@ class Problems(Campaign):
                 yield from (_drawn_transform(rng, device) for _ in range(BLOCK))
                 continue
             form = drawn_form(rng, device, traits_of(device_of(device)))
-            # Fewer would leave most of the time to compilers.
+            # With fewer problems of a form, compilers would take most of the time.
             yield from (drawn_problem(rng, form) for _ in range(BLOCK))
 
     def run(self, case):
@@ -79,15 +85,14 @@ class Configs(Problems):
             device = rng.choice(devices)
             traits = traits_of(device_of(device))
             form = drawn_form(rng, device, traits)
+            form |= {"config": None, "sizes": []}
             if form["entry"] in UNCONFIGURED:
                 form["entry"] = "gemm"
             family = rng.choice(sorted(FAMILIES))
             base = any_config(rng, family, form, traits)
             for _ in range(_MUTATIONS):
-                # Sizes need not know of the edges of what cannot run.
-                form |= {"config": None, "sizes": []}
-                changed = {"path": family, **mutated(rng, base)}
-                yield drawn_problem(rng, form) | {"config": changed}
+                config = {"path": family, **mutated(rng, base)}
+                yield drawn_problem(rng, form) | {"config": config}
 
     def run(self, case):
         try:
@@ -106,23 +111,15 @@ def _check(case):
 
 def _drawn_transform(rng, device):
     """A transform of a few small tensors."""
-    level = rng.choice(_LEVELS)
-    extent = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17, 20))
-    if level == "L6":
-        extent = min(extent, _MOST_L6)
-    kinds = ("contiguous",) if level == "L6" else _KINDS
-    return {
-        "device": device, "entry": "transform3d", "level": level, "extent": extent,
-        "queue": rng.choice(([], [], [], ["out"], ["profiling"])),
-        "dtype": rng.choice(("float32", "float64")), "count": rng.choice((0, 1, 1, 2, 3, 5, 16)),
-        "tensors": rng.choice(kinds), "out": rng.choice(kinds[:-1] or kinds),
-        "lead": rng.choice((64, 64, 65, 66)),
-        "matrix": rng.choice(("row", "column", "backwards")), "data": rng.randrange(1 << 30),
-    }  # fmt: skip
+    case = {name: rng.choice(values) for name, values in _TRANSFORM_VALUES.items()}
+    if case["level"] == "L6":
+        case |= {"tensors": "contiguous", "out": "contiguous"}
+        case["extent"] = min(case["extent"], _MAX_L6)
+    return case | {"device": device, "entry": "transform3d", "data": rng.randrange(1 << 30)}
 
 
 def _simpler_products(case):
-    """Cases simpler in one respect, those that leave most out first."""
+    """Cases that are simpler in one respect, the simplest first."""
     plain = dict(_PLAIN_PRODUCT)
     if case["config"] is not None:
         yield case | {"config": None}
