@@ -55,11 +55,16 @@ def test_every_line_of_a_call(call):
     fault_at(DEVICES[-1], call, "warm", "line", "interrupt", 600, finish=True)
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("number", range(4))
-def test_threads(number):
-    case = next(islice(threads.Threads().cases(random.Random(SEED)), number, None))
-    run(threads.Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
+@pytest.mark.parametrize(
+    "changes",
+    [{"queues": "shared"}, {"queues": "own"}, {"new_context": True}, {"calls": ["packed", "plan"]}],
+    ids=str,
+)
+def test_threads(changes):
+    """A few random calls of many threads on all devices, which share queues, contexts and calls."""
+    case = next(threads.Threads().cases(random.Random(SEED)))
+    plain = {"devices": DEVICES, "calls": ["gemm_c", *case["calls"][:2]], "new_context": False}
+    run(threads.Threads(), case | plain | {"threads": 4, "rounds": 15} | changes)
 
 
 @pytest.mark.one_in(2)
