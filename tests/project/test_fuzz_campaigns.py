@@ -73,9 +73,10 @@ def test_threads(changes):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
-def test_memory(kind, number):
-    case = {"device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6}
+@pytest.mark.parametrize("text", DEVICES)
+@pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120), ("contexts", 40)])
+def test_memory(text, kind, number):
+    case = {"device": text, "kind": kind, "order": "in", "number": number, "side": 6}
     run(memory.Memory(), case | {"seed": SEED})
 
 

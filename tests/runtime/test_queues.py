@@ -2,7 +2,6 @@
 
 import gc
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,8 +15,6 @@ from pyclgemm.runtime import launcher as enqueue
 from pyclgemm.runtime.launcher import KernelLaunch
 from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import skip_if_refused
-from tests.support.configs import INDIRECT
 from tests.support.gates import is_complete
 from tests.support.reference import expected_gemm
 
@@ -158,42 +155,6 @@ def test_threads_that_drop_the_prepared_calls_of_others(queue, monkeypatch):
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(multiply, range(count)))
     assert len(table) <= 2
-
-
-@pytest.fixture
-def allocated(monkeypatch):
-    """The buffers that are allocated from now on, by weak references."""
-    buffers = weakref.WeakSet()
-
-    class Buffer(cl.Buffer):
-        def __init__(self, *given, **named):
-            super().__init__(*given, **named)
-            buffers.add(self)
-
-    monkeypatch.setattr(cl, "Buffer", Buffer)
-    return buffers
-
-
-@pytest.mark.parametrize("own_context", [False, True], ids=["one context", "own contexts"])
-def test_memory_of_queues_that_were_used_once(device, context, queue, rng, allocated, own_context):
-    skip_if_refused(queue, INDIRECT)
-    (host,) = draw(rng, (33, 47))
-
-    def use(context):
-        queue = cl.CommandQueue(context)
-        (a,) = upload(queue, host)
-        assert_gemm(pyclgemm.gemm(queue, a, a, trans_b=True, config=INDIRECT), host, host.T)
-        arrays = upload(queue, np.ones((2, 3, 3, 3), np.float32), np.ones((3, 3), np.float32))
-        pyclgemm.transform3d(queue, *arrays).get()
-
-    gc.collect()
-    gc.disable()  # a queue's memory must not wait for the collector
-    try:
-        for _ in range(12):
-            use(cl.Context([device]) if own_context else context)
-            assert not allocated, f"{len(allocated)} buffers outlive their queue"
-    finally:
-        gc.enable()
 
 
 def test_a_plan_outlives_the_callers_queue(context, rng):
