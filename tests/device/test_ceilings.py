@@ -1,4 +1,4 @@
-"""Estimated ceilings, and work-groups that a compute unit holds: against sheets and calculators."""
+"""Estimated ceilings against data sheets, and occupancy against tables and calculators."""
 
 from dataclasses import asdict, replace
 
@@ -20,7 +20,7 @@ from tests.support.facts import cpu, gpu
 
 
 def figures(ceilings):
-    """All figures of ceilings by name, but for those of launches."""
+    """All figures of ceilings by name, without those of launches."""
     found = {}
     for name, value in asdict(ceilings).items():
         if isinstance(value, dict):
@@ -72,7 +72,7 @@ def test_twice_the_compute_units_do_twice_as_much(traits):
     one = figures(typical_ceilings(traits))
     two = figures(typical_ceilings(replace(traits, compute_units=2 * traits.compute_units)))
     assert two == pytest.approx({name: 2 * value for name, value in one.items()})
-    # Units, clock and multiply-adds; a device without double has no ceiling of it.
+    # Compute units, clock, lanes and two operations. No double, no ceiling for it.
     h100 = typical_ceilings(replace(typical_traits("sm_90"), float64=False)).arithmetic
     assert h100["float32"] == pytest.approx(132 * 1.6 * 128 * 2)
     assert "float64" not in h100
@@ -81,7 +81,7 @@ def test_twice_the_compute_units_do_twice_as_much(traits):
 @pytest.mark.parametrize("kind", ["gpu", "cpu", "accelerator"])
 @pytest.mark.parametrize("vendor", ["nvidia", "amd", "intel", "apple", "arm", "qualcomm", "z", ""])
 @pytest.mark.parametrize("architecture", ["", "sm_999", "gfx9999", "riscv"])
-def test_a_device_that_nobody_knows_has_sane_ceilings(kind, vendor, architecture):
+def test_an_unknown_device_has_sane_ceilings(kind, vendor, architecture):
     traits = gpu(type=kind, vendor=vendor, architecture=architecture, compute_units=10)
     ceilings = typical_ceilings(traits)
     assert all(value > 0 for value in figures(ceilings).values())
@@ -105,7 +105,7 @@ def test_every_unit_that_kernels_use_has_a_ceiling(architecture, types):
     ceilings = typical_ceilings(traits)
     if matrix_unit(precision, traits) is not None:
         assert peak_of(ceilings, "matrix", precision)
-        # A unit is worth its name.
+        # A unit is faster than ordinary arithmetic.
         real = ceilings.arithmetic[precision.arithmetic]
         assert precision.terms * peak_of(ceilings, "matrix", precision).gflops >= real
 
@@ -148,16 +148,16 @@ def test_every_unit_that_kernels_use_has_a_ceiling(architecture, types):
         ("gfx1030", 256, 0, 128, 4, "registers"), ("gfx1100", 256, 0, 96, 8, "registers"),
         ("gfx1100", 256, 0, 97, 6, ""), ("gfx1100", 256, 0, 170, 4, "registers"),
         ("gfx1102", 256, 0, 96, 5, ""), ("gfx1010", 256, 65536, 32, 2, "local memory"),
-        # A work-group of one wave takes no barrier, of which there are so many.
+        # A work-group of one wave takes none of the limited number of barriers.
         ("gfx906", 64, 0, 24, 40, "registers"), ("gfx906", 128, 0, 24, 16, ""),
         ("gfx1030", 32, 0, 24, 64, ""), ("gfx1201", 256, 0, 192, 4, ""),
         ("gfx1100", 256, 32 * 1024, 64, 4, ""),
-        # What the driver would refuse.
+        # The driver would refuse these.
         ("sm_90", 1024, 0, 65, 0, ""), ("sm_90", 1024, 0, 255, 0, ""),
         ("gfx1030", 256, 200 * 1024, 64, 0, ""),
     ],
 )  # fmt: skip
-def test_groups_as_tables_and_calculators_have_them(
+def test_resident_groups_agree_with_tables_and_calculators(
     architecture, items, local, registers, groups, limit
 ):
     traits = typical_traits(architecture)
@@ -175,7 +175,7 @@ def test_groups_as_tables_and_calculators_have_them(
     st.integers(1, 1024), st.integers(0, 100_000), st.integers(1, 255),
     st.tuples(*[st.integers(0, 3)] * 3),
 )  # fmt: skip
-def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, more):
+def test_an_unknown_device_has_usual_limits(items, local, registers, more):
     traits = replace(typical_traits("arm_gpu"), vendor="other")
     assert limits_of(traits) is None
     groups = resident_groups(traits, items, local, registers)
@@ -184,7 +184,7 @@ def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, mo
     assert resident_groups(traits, *larger) <= groups
 
 
-def test_an_occupancy_that_is_not_known_is_said():
+def test_an_unknown_occupancy_names_the_reason():
     found = estimate_occupancy(typical_traits("gfx1030"), 256, 40000, None)
     assert found.groups == 3
     assert "local memory; at most" in found.limit
