@@ -350,40 +350,30 @@ def _disk_error(status, *arguments):
     return OSError(number, os.strerror(number), _path(*arguments))
 
 
-class _Striking:
-    """A function or class whose calls may raise: before their work, or after it if `late`."""
+def _striking(function, name, strike, make, late):
+    """A function that raises where the fault hits: instead of its work, or after it if `late`."""
 
-    def __init__(self, real, name, strike, make, late):
-        self._real, self._name, self._strike = real, name, strike
-        self._make, self._late = make, late
-
-    def __call__(self, *arguments, **options):
+    @functools.wraps(function)
+    def call(*arguments, **options):
         path = _path(*arguments)
         is_installed = path is not None and os.path.abspath(path).startswith(_INSTALLED)
-        is_struck = not is_installed and self._strike.here(self._name)
-        if is_struck and not self._late:
-            raise self._make(*arguments)
-        result = self._real(*arguments, **options)
+        is_struck = not is_installed and strike.here(name)
+        if is_struck and not late:
+            raise make(*arguments)
+        result = function(*arguments, **options)
         if is_struck:
-            raise self._make(*arguments)
+            raise make(*arguments)
         return result
 
-    def __get__(self, instance, _=None):
-        return functools.partial(self, instance)
-
-    def __instancecheck__(self, instance):
-        return isinstance(instance, self._real)
-
-    def __getattr__(self, name):
-        return getattr(self._real, name)
+    return call
 
 
 @contextmanager
 def _at_calls(targets, strike, make, late):
-    """Raise at calls of functions or classes."""
+    """Raise at calls of functions."""
     with ExitStack() as stack:
         for owner, name in targets:
-            is_late = late or name == "close"
-            striking = _Striking(getattr(owner, name), name, strike, make, is_late)
+            what = f"{owner.__name__}.{name}"
+            striking = _striking(getattr(owner, name), what, strike, make, late or name == "close")
             stack.enter_context(patch.object(owner, name, striking))
         yield
