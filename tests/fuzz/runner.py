@@ -187,20 +187,17 @@ class CampaignRun:
             return report(name, outcome, of_block)
         if seconds:
             click.echo(f"{name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
-            outcome_alone = run_alone(name, case, memory)
-            if not outcome_alone.failed:
-                remark = "It does not fail alone, so what ran before it counts. Alone:"
+            alone = run_alone(name, case, memory)
+            if not alone.failed:
+                remark = "It does not fail alone: cases before it matter. The case and its block:"
                 return report(name, outcome, remark, of_case(name, case), of_block)
-            until = time.monotonic() + seconds
-            case, outcome = minimised(name, case, outcome_alone, until, memory)
+            case, outcome = minimised(name, case, alone, seconds, memory)
         return report(name, outcome, of_case(name, case))
 
 
-def minimised(where, case, outcome, until, memory):
-    """The smallest case found until then that fails in the same way, and its outcome.
-
-    It is run once more alone; the case itself is returned if that does not fail.
-    """
+def minimised(where, case, outcome, seconds, memory):
+    """The smallest case, of those tried, that fails alone in the same way, and its outcome."""
+    until = time.monotonic() + seconds
     campaign = load(where)
     smallest, tried = case, [case]
     candidates = campaign.smaller(case)

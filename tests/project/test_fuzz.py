@@ -22,13 +22,11 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer ends grou
 
 LIMIT = 120
 FUZZ = (sys.executable, "-m", "tests.fuzz")
+OF_TREE = {"cwd": ROOT, "env": tree_first(), "text": True}
 
 
 def fuzz(*arguments):
-    return subprocess.run(
-        [*FUZZ, *arguments], cwd=ROOT, env=tree_first(), capture_output=True, text=True,
-        timeout=LIMIT,
-    )  # fmt: skip
+    return subprocess.run([*FUZZ, *arguments], capture_output=True, timeout=LIMIT, **OF_TREE)
 
 
 def fuzz_toy(toy, *arguments):
@@ -131,9 +129,7 @@ def test_the_seed_decides_the_cases_and_a_run_is_resumed(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_its_totals(number):
     toy = ("--campaign", "tests.support.fuzz_toy:Toy", "--seconds", "600", "--jobs", "2")
-    process = subprocess.Popen(
-        [*FUZZ, *toy], cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*FUZZ, *toy], stdout=subprocess.PIPE, **OF_TREE)
     try:
         assert process.stdout.readline().startswith("seed ")
         with pytest.raises(subprocess.TimeoutExpired):
