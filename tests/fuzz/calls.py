@@ -5,12 +5,9 @@ import random
 from dataclasses import replace
 
 import numpy as np
-
-import pyclgemm  # first: it makes runtimes that came as Python packages visible
-
-# isort: split
 import pyopencl as cl
 
+import pyclgemm
 from pyclgemm.errors import ConfigError, UnsupportedError
 from tests.support.arrays import fetched
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT

@@ -3,9 +3,6 @@
 import functools
 import os
 
-import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
-
-# isort: split
 import pyopencl as cl
 
 from pyclgemm.device.discovery import working_devices

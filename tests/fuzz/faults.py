@@ -24,11 +24,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-import pyclgemm
-
-# isort: split
 import pyopencl as cl
 
+import pyclgemm
 from pyclgemm.selection.database import load_database
 
 from .calls import CALLS, FACTORS, make_call

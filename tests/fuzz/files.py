@@ -21,15 +21,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
-
-import pyclgemm
-
-# isort: split
 import click.testing
+import numpy as np
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
+import pyclgemm
 from pyclgemm.analysis.ab import append_record
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main

@@ -10,9 +10,6 @@ import gc
 import random
 from statistics import median
 
-import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
-
-# isort: split
 import pyopencl as cl
 
 from .calls import CALLS, PLAIN_LAYOUT, made_call, make_call

@@ -13,13 +13,11 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
-
-import pyclgemm
-
-# isort: split
 import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
+
+import pyclgemm
 
 from .calls import CALLS, FACTORS, Call, make_call
 from .campaign import Campaign, Skipped, run_in_threads
