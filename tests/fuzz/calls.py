@@ -203,7 +203,7 @@ class Call:
             self._wanted[view] = self._reference(view)
         products = values if self._is_stack else [np.atleast_2d(values)]
         for number, (got, wanted) in enumerate(zip(products, self._wanted[view], strict=True)):
-            fault = fault_of(got, wanted, wanted.told)
+            fault = fault_of(got, wanted, wanted.predictable)
             assert not fault, f"product {number} of call {view}: {fault}"
 
     def _reference(self, view):

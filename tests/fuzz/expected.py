@@ -48,7 +48,7 @@ _KEEPS_INFINITIES = (None, "relu")
 class Wanted(reference.Expected):
     """A right result, and the mask of predictable elements."""
 
-    told: np.ndarray
+    predictable: np.ndarray
 
 
 def _sums(arrays, numbers):
@@ -95,7 +95,7 @@ def wanted_product(
     largest = 0.25 * float(arithmetic.max)
     fits = np.isfinite(whole) & (whole < largest) & (products < largest)
     fits &= abs(value) + bound < 0.99 * float(stored.max)
-    told = fits
+    predictable = fits
     if not is_complex:
         # An overflow of finite terms could change an infinity to NaN.
         finite = [np.isfinite(one) for one in arrays]
@@ -108,10 +108,11 @@ def wanted_product(
             # A NaN before the activation stays NaN.
             before = reference.expected_gemm(a, b, c, **options)
             infinite &= np.isnan(before.value) & np.isnan(value)
-        told = fits | (infinite & ~np.isfinite(value))
+        predictable = fits | (infinite & ~np.isfinite(value))
     # The name of a precision begins with the type of the rounded operands.
     most = _LARGEST_OPERANDS.get((precision or "").split("_")[0], math.inf)
-    told = told & ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
+    overflows = (left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True)
+    predictable = predictable & ~overflows
 
     if activation in _KEEPS_INFINITIES and precision in (None, "F16_F16_F16"):
         numbers = np.array([alpha, beta or 0])
@@ -120,7 +121,7 @@ def wanted_product(
         exact = fits & (whole < 2.0 ** (arithmetic.nmant + 1)) & is_exact
         rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
         bound = np.where(exact, rounded * abs(value), bound)
-    return Wanted(value, bound, told)
+    return Wanted(value, bound, predictable)
 
 
 def _are_integers(array):

@@ -74,15 +74,17 @@ _NUMBERS = (
 )  # fmt: skip
 _OTHERS = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
 
-#: Functions that put something else in the place of a file.
+#: Functions that make something else than a small file of a text.
 _PLACES = {
-    "directory": lambda path: (path / "nested.json").mkdir(parents=True),
-    "fifo": os.mkfifo,
-    "unreadable": lambda path: path.touch(mode=0),
-    "loop of links": lambda path: path.symlink_to(path),
-    "dangling link": lambda path: path.symlink_to("nothing"),
+    "directory": lambda path, _: (path / "nested.json").mkdir(parents=True),
+    "fifo": lambda path, _: os.mkfifo(path),
+    "unreadable": lambda path, _: path.touch(mode=0),
+    "loop of links": lambda path, _: path.symlink_to(path),
+    "dangling link": lambda path, _: path.symlink_to("nothing"),
+    "long space": lambda path, text: path.write_text(text[:1] + " " * _LONG + text[1:]),
+    "long list": lambda path, _: path.write_text("[" + "1," * (_LONG // 2) + "1]"),
     **{
-        f"link to {to}": lambda path, to=to: path.symlink_to(to)
+        f"link to {to}": lambda path, _, to=to: path.symlink_to(to)
         for to in ("/dev/zero", "/dev/full", "/dev/null", "/etc/passwd")
     },
 }
@@ -95,14 +97,13 @@ class Files(Campaign):
     plain = {"multiply": False}
 
     def cases(self, rng):
-        """Databases most of all; now and then a path that is no plain file."""
+        """Databases most of all; now and then a path that is no small file."""
         while True:
             yield {
                 "device": rng.choice(device_texts()),
                 "kind": rng.choice((*_KINDS, *["database"] * 4)),
                 "place": rng.choice(tuple(_PLACES)) if rng.random() < 0.04 else "",
-                "long": rng.random() < 0.004, "multiply": rng.random() < 0.4,
-                "seed": rng.randrange(2**31),
+                "multiply": rng.random() < 0.4, "seed": rng.randrange(2**31),
             }  # fmt: skip
 
     def run(self, case):
@@ -281,12 +282,7 @@ class _Use:
         if self.case["place"]:
             self.change = self.case["place"]
             path.unlink(missing_ok=True)
-            _PLACES[self.change](path)
-        elif self.case["long"]:
-            self.change = "50 MB long"
-            text = json.dumps(document)
-            spaced = text[:1] + " " * _LONG + text[1:]
-            path.write_text(self.rng.choice((spaced, "[" + "1," * (_LONG // 2) + "1]")))
+            _PLACES[self.change](path, json.dumps(document))
         else:
             self.change, data = _hostile_text(document, self.rng, lines=lines)
             path.write_bytes(data)

@@ -163,7 +163,7 @@ def test_products_are_right():
 
 def fault(a, b, got, **options):
     wanted = wanted_product(a, b, None, None, a.dtype.name, **options)
-    return fault_of(got, wanted, wanted.told)
+    return fault_of(got, wanted, wanted.predictable)
 
 
 @pytest.mark.parametrize(

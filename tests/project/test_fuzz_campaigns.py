@@ -82,7 +82,7 @@ def test_memory(text, kind, number):
 
 def test_files():
     for case in islice(files.Files().cases(random.Random(SEED)), 40):
-        run(files.Files(), case | {"long": False, "place": ""})
+        run(files.Files(), case | {"place": ""})
 
 
 def killed(shape, name, after, delay=0.0, group=False):
