@@ -1,4 +1,4 @@
-"""Estimated ceilings, and work-groups that a compute unit holds: against sheets and calculators."""
+"""Estimated ceilings against data sheets, and occupancy against tables and calculators."""
 
 from dataclasses import asdict, replace
 
@@ -20,51 +20,50 @@ from tests.support.facts import cpu, gpu
 
 
 def figures(ceilings):
-    """All figures of ceilings by name, but for those of launches."""
+    """All figures of ceilings by name, without those of launches."""
     found = {}
     for name, value in asdict(ceilings).items():
         if isinstance(value, dict):
-            found |= {f"{name} {key}": figure for key, figure in value.items()}
+            found |= {f"{name} {key}".replace("arithmetic ", ""): value[key] for key in value}
         elif name not in ("launch_seconds", "date") and value is not None:
             found[name] = value
     return found
 
 
-@pytest.mark.parametrize(
-    ("architecture", "name", "sheet"),
-    [
-        # V100, Titan RTX, A100, RTX 3090 Ti, RTX 4090, H100 SXM, RTX 5090.
-        ("sm_70", "arithmetic float32", 15.7e3), ("sm_70", "global_memory", 900),
-        ("sm_70", "units matrix float16", 125e3), ("sm_75", "arithmetic float32", 16.3e3),
-        ("sm_80", "arithmetic float32", 19.5e3), ("sm_80", "arithmetic float64", 9.7e3),
-        ("sm_80", "units matrix float16", 312e3), ("sm_80", "units matrix tf32", 156e3),
-        ("sm_80", "units matrix int8", 624e3), ("sm_80", "units matrix float64", 19.5e3),
-        ("sm_80", "global_memory", 1555),
-        ("sm_86", "arithmetic float32", 40e3), ("sm_86", "global_memory", 1008),
-        ("sm_86", "units matrix float16", 160e3), ("sm_86", "arithmetic float64", 625),
-        ("sm_89", "arithmetic float32", 82.6e3), ("sm_89", "global_memory", 1008),
-        ("sm_90", "arithmetic float32", 66.9e3), ("sm_90", "arithmetic float64", 33.5e3),
-        ("sm_90", "units wgmma float16", 989e3), ("sm_90", "units wgmma int8", 1979e3),
-        ("sm_90", "global_memory", 3350), ("sm_120", "arithmetic float32", 104.8e3),
-        ("sm_120", "global_memory", 1792),
-        # MI100, a half of an MI250X, MI300X; RX 5500 XT, RX 6900 XT, RX 7900 XTX, RX 9070 XT.
-        ("gfx908", "arithmetic float32", 23.1e3), ("gfx908", "units matrix float16", 184.6e3),
-        ("gfx90a", "arithmetic float64", 23.9e3), ("gfx90a", "global_memory", 1638),
-        ("gfx942", "arithmetic float32", 163.4e3), ("gfx942", "units matrix float16", 1307e3),
-        ("gfx942", "global_memory", 5300), ("gfx1012", "arithmetic float32", 5.2e3),
-        ("gfx1012", "global_memory", 224), ("gfx1030", "arithmetic float32", 23e3),
-        ("gfx1030", "global_memory", 512), ("gfx1100", "units matrix float16", 122.8e3),
-        ("gfx1100", "global_memory", 960), ("gfx1201", "units matrix float16", 195e3),
-        ("gfx1201", "global_memory", 640),
-        # M2 Max, and 96 of the 512 vector engines of an Arc A770.
-        ("apple_gpu", "arithmetic float32", 13.6e3), ("apple_gpu", "global_memory", 400),
-        ("intel_gpu", "arithmetic float32", 19.7e3 * 96 / 512),
-    ],
-)  # fmt: skip
-def test_estimates_are_near_data_sheets(architecture, name, sheet):
+#: Figures of data sheets by architecture; an element type stands for its arithmetic.
+SHEETS = {
+    # V100, Titan RTX, A100, RTX 3090 Ti, RTX 4090, H100 SXM, RTX 5090.
+    "sm_70": {"float32": 15.7e3, "global_memory": 900, "units matrix float16": 125e3},
+    "sm_75": {"float32": 16.3e3},
+    "sm_80": {"float32": 19.5e3, "float64": 9.7e3, "global_memory": 1555,
+              "units matrix float16": 312e3, "units matrix tf32": 156e3,
+              "units matrix int8": 624e3, "units matrix float64": 19.5e3},
+    "sm_86": {"float32": 40e3, "float64": 625, "global_memory": 1008,
+              "units matrix float16": 160e3},
+    "sm_89": {"float32": 82.6e3, "global_memory": 1008},
+    "sm_90": {"float32": 66.9e3, "float64": 33.5e3, "global_memory": 3350,
+              "units wgmma float16": 989e3, "units wgmma int8": 1979e3},
+    "sm_120": {"float32": 104.8e3, "global_memory": 1792},
+    # MI100, a half of an MI250X, MI300X; RX 5500 XT, RX 6900 XT, RX 7900 XTX, RX 9070 XT.
+    "gfx908": {"float32": 23.1e3, "units matrix float16": 184.6e3},
+    "gfx90a": {"float64": 23.9e3, "global_memory": 1638},
+    "gfx942": {"float32": 163.4e3, "global_memory": 5300, "units matrix float16": 1307e3},
+    "gfx1012": {"float32": 5.2e3, "global_memory": 224},
+    "gfx1030": {"float32": 23e3, "global_memory": 512},
+    "gfx1100": {"global_memory": 960, "units matrix float16": 122.8e3},
+    "gfx1201": {"global_memory": 640, "units matrix float16": 195e3},
+    # M2 Max, and 96 of the 512 vector engines of an Arc A770.
+    "apple_gpu": {"float32": 13.6e3, "global_memory": 400},
+    "intel_gpu": {"float32": 19.7e3 * 96 / 512},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", SHEETS)
+def test_estimates_are_near_data_sheets(architecture):
     # Sheets state boost clocks, which few devices hold, and the largest board's memory.
-    estimate = figures(typical_ceilings(typical_traits(architecture)))[name]
-    assert 0.6 < estimate / sheet < 1.3
+    estimates = figures(typical_ceilings(typical_traits(architecture)))
+    for name, sheet in SHEETS[architecture].items():
+        assert 0.6 < estimates[name] / sheet < 1.3, name
 
 
 @pytest.mark.parametrize("traits", [gpu(), gpu(vendor="x", architecture=""), cpu()])
@@ -72,7 +71,7 @@ def test_twice_the_compute_units_do_twice_as_much(traits):
     one = figures(typical_ceilings(traits))
     two = figures(typical_ceilings(replace(traits, compute_units=2 * traits.compute_units)))
     assert two == pytest.approx({name: 2 * value for name, value in one.items()})
-    # Units, clock and multiply-adds; a device without double has no ceiling of it.
+    # Compute units, clock, lanes and two operations. No double, no ceiling for it.
     h100 = typical_ceilings(replace(typical_traits("sm_90"), float64=False)).arithmetic
     assert h100["float32"] == pytest.approx(132 * 1.6 * 128 * 2)
     assert "float64" not in h100
@@ -81,7 +80,7 @@ def test_twice_the_compute_units_do_twice_as_much(traits):
 @pytest.mark.parametrize("kind", ["gpu", "cpu", "accelerator"])
 @pytest.mark.parametrize("vendor", ["nvidia", "amd", "intel", "apple", "arm", "qualcomm", "z", ""])
 @pytest.mark.parametrize("architecture", ["", "sm_999", "gfx9999", "riscv"])
-def test_a_device_that_nobody_knows_has_sane_ceilings(kind, vendor, architecture):
+def test_an_unknown_device_has_sane_ceilings(kind, vendor, architecture):
     traits = gpu(type=kind, vendor=vendor, architecture=architecture, compute_units=10)
     ceilings = typical_ceilings(traits)
     assert all(value > 0 for value in figures(ceilings).values())
@@ -105,7 +104,7 @@ def test_every_unit_that_kernels_use_has_a_ceiling(architecture, types):
     ceilings = typical_ceilings(traits)
     if matrix_unit(precision, traits) is not None:
         assert peak_of(ceilings, "matrix", precision)
-        # A unit is worth its name.
+        # A unit is faster than ordinary arithmetic.
         real = ceilings.arithmetic[precision.arithmetic]
         assert precision.terms * peak_of(ceilings, "matrix", precision).gflops >= real
 
@@ -148,16 +147,16 @@ def test_every_unit_that_kernels_use_has_a_ceiling(architecture, types):
         ("gfx1030", 256, 0, 128, 4, "registers"), ("gfx1100", 256, 0, 96, 8, "registers"),
         ("gfx1100", 256, 0, 97, 6, ""), ("gfx1100", 256, 0, 170, 4, "registers"),
         ("gfx1102", 256, 0, 96, 5, ""), ("gfx1010", 256, 65536, 32, 2, "local memory"),
-        # A work-group of one wave takes no barrier, of which there are so many.
+        # A work-group of one wave takes none of the limited number of barriers.
         ("gfx906", 64, 0, 24, 40, "registers"), ("gfx906", 128, 0, 24, 16, ""),
         ("gfx1030", 32, 0, 24, 64, ""), ("gfx1201", 256, 0, 192, 4, ""),
         ("gfx1100", 256, 32 * 1024, 64, 4, ""),
-        # What the driver would refuse.
+        # The driver would refuse these.
         ("sm_90", 1024, 0, 65, 0, ""), ("sm_90", 1024, 0, 255, 0, ""),
         ("gfx1030", 256, 200 * 1024, 64, 0, ""),
     ],
 )  # fmt: skip
-def test_groups_as_tables_and_calculators_have_them(
+def test_resident_groups_agree_with_tables_and_calculators(
     architecture, items, local, registers, groups, limit
 ):
     traits = typical_traits(architecture)
@@ -175,7 +174,7 @@ def test_groups_as_tables_and_calculators_have_them(
     st.integers(1, 1024), st.integers(0, 100_000), st.integers(1, 255),
     st.tuples(*[st.integers(0, 3)] * 3),
 )  # fmt: skip
-def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, more):
+def test_an_unknown_device_has_usual_limits(items, local, registers, more):
     traits = replace(typical_traits("arm_gpu"), vendor="other")
     assert limits_of(traits) is None
     groups = resident_groups(traits, items, local, registers)
@@ -184,7 +183,7 @@ def test_a_device_that_is_not_known_has_usual_limits(items, local, registers, mo
     assert resident_groups(traits, *larger) <= groups
 
 
-def test_an_occupancy_that_is_not_known_is_said():
+def test_an_unknown_occupancy_names_the_reason():
     found = estimate_occupancy(typical_traits("gfx1030"), 256, 40000, None)
     assert found.groups == 3
     assert "local memory; at most" in found.limit

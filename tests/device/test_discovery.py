@@ -1,4 +1,4 @@
-"""Runtimes that the loader misses; traits, probes and the ranking of devices."""
+"""Runtimes that the loader does not find; traits, probes and the ranking of devices."""
 
 import json
 import os
@@ -36,7 +36,7 @@ find_library = discovery.installed_intel_library
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """A library as the wheel would have it, on Linux."""
+    """A library where the wheel would install it, on Linux."""
     library = tmp_path / "lib" / discovery.INTEL_LIBRARY
     library.parent.mkdir()
     library.touch()
@@ -51,18 +51,6 @@ def registry(tmp_path):
     folder.mkdir()
     (folder / "pocl.icd").write_text("libpocl.so.2\n")
     return folder
-
-
-@pytest.fixture
-def first_call(wheel, registry, monkeypatch):
-    """The first call of the loader, after which `register_runtimes` is as if it was not called."""
-    for name in discovery.LOADER_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(discovery, "system_registries", lambda: [registry])
-    monkeypatch.setattr(discovery.cl, "get_platforms", found := Mock())
-    discovery.register_runtimes.cache_clear()
-    yield found
-    discovery.register_runtimes.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +71,7 @@ def test_the_library_is_shown_where_the_loader_misses_it(
     assert discovery.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
 
 
-def test_nothing_to_do_off_linux_and_without_the_wheel(wheel, registry, monkeypatch):
+def test_nothing_is_registered_off_linux_or_without_the_wheel(wheel, registry, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "platform", "win32")
         assert discovery.runtime_to_register({}, [registry]) is None
@@ -94,30 +82,29 @@ def test_nothing_to_do_off_linux_and_without_the_wheel(wheel, registry, monkeypa
     assert discovery.runtime_to_register({}, [registry]) is None
 
 
-def test_first_call_sees_the_systems_entries_and_the_wheels(first_call, wheel, registry):
+@pytest.mark.parametrize("error", [None, RuntimeError("no platform")], ids=str)
+def test_the_first_call_of_the_loader_sees_all_entries(wheel, registry, monkeypatch, error):
     (registry / "intel.icd").write_text(f"/gone/{discovery.INTEL_LIBRARY}\n")
-    seen = {}
-
-    def look():
-        for entry in Path(os.environ["OCL_ICD_VENDORS"]).iterdir():
-            seen[entry.name] = entry.read_text().strip()
-
-    first_call.side_effect = look
-    assert discovery.register_runtimes() == wheel
-    assert seen == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
-    assert "OCL_ICD_VENDORS" not in os.environ
-
-
-def test_it_works_once_and_never_raises(first_call):
+    for name in discovery.LOADER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     folders = []
 
-    def fail():
+    def first_call():
         folders.append(Path(os.environ["OCL_ICD_VENDORS"]))
-        raise RuntimeError("no platform")
+        entries = {entry.name: entry.read_text().strip() for entry in folders[0].iterdir()}
+        assert entries == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
+        if error is not None:
+            raise error
 
-    first_call.side_effect = fail
-    assert [discovery.register_runtimes() for _ in range(2)] == [None, None]
-    (folder,) = folders
+    monkeypatch.setattr(discovery, "system_registries", lambda: [registry])
+    monkeypatch.setattr(discovery.cl, "get_platforms", first_call)
+    discovery.register_runtimes.cache_clear()
+    try:
+        shown = None if error else wheel
+        assert [discovery.register_runtimes() for _ in range(2)] == [shown, shown]
+    finally:
+        discovery.register_runtimes.cache_clear()
+    (folder,) = folders  # it was called once
     assert not folder.exists()
     assert "OCL_ICD_VENDORS" not in os.environ
 
@@ -140,21 +127,18 @@ KINDS = cl.device_type
 
 
 class StandIn(SimpleNamespace):
-    """An object with a device's attributes, which hashes by identity as devices do."""
+    """A device that no runtime has, which hashes by identity as devices do."""
 
     __hash__ = object.__hash__
 
-
-def stand_in(name="Some CPU", kind=KINDS.CPU, units=4, width=8, extensions="", platform="Some"):
-    return StandIn(
-        name=name,
-        vendor="Vendor",
-        type=kind,
-        max_compute_units=units,
-        native_vector_width_float=width,
-        extensions=extensions,
-        platform=SimpleNamespace(name=platform, version="OpenCL 3.0"),
-    )
+    def __init__(
+        self, name="Some CPU", kind=KINDS.CPU, units=4, width=8, extensions="", platform="Some"
+    ):
+        super().__init__(
+            name=name, vendor="Vendor", type=kind, max_compute_units=units, extensions=extensions,
+            native_vector_width_float=width,
+            platform=SimpleNamespace(name=platform, version="OpenCL 3.0"),
+        )  # fmt: skip
 
 
 _V3 = frozenset({"sse4_2", "avx2", "fma", "bmi2"})
@@ -169,7 +153,7 @@ def _intel_level(target):
 
 
 def _type_of(kind):
-    return type_of(stand_in(kind=kind))
+    return type_of(StandIn(kind=kind))
 
 
 _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "x86-64": {"sse2"}}
@@ -199,10 +183,10 @@ _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "
         (level_of, "x86-64-v3", [_V4 - {"avx512dq"}]),
         (level_of, "x86-64-v3", [_V3_MACROS, _V3_MACROS | {"__AVX512F__"}]),
         (level_of, "x86-64", [{"__x86_64__"}]),
-        # Another system's tells nothing.
+        # The file of another system.
         (parse_cpuinfo, HostCpu("", frozenset()), [""]),
         (lambda text: parse_cpuinfo(text).vendor, "", ["processor : 0\nCPU implementer : 0x41\n"]),
-        # Intel's runtime is believed about its target.
+        # The target of Intel's runtime decides.
         (_intel_level, "x86-64-v2", ["corei7", "corei7-avx"]),
         (_intel_level, "x86-64-v3", ["core-avx2"]),
         (_intel_level, "x86-64-v4", ["skx", "auto", ""]),
@@ -219,19 +203,19 @@ def test_what_is_read_from_names_flags_and_macros(reads, wanted, texts):
 
 
 def test_preference_puts_gpus_first_and_imitations_last():
-    gpu = stand_in("GPU", KINDS.GPU, units=2, width=1)
-    accelerator = stand_in("DSP", KINDS.ACCELERATOR, units=64)
-    cpu = stand_in("CPU", units=128, width=16)
-    software = stand_in("llvmpipe", KINDS.GPU, units=256)
+    gpu = StandIn("GPU", KINDS.GPU, units=2, width=1)
+    accelerator = StandIn("DSP", KINDS.ACCELERATOR, units=64)
+    cpu = StandIn("CPU", units=128, width=16)
+    software = StandIn("llvmpipe", KINDS.GPU, units=256)
     ranked = sorted([software, cpu, gpu, accelerator], key=discovery.preference, reverse=True)
     assert ranked == [gpu, accelerator, cpu, software]
-    for more in ({"units": 8}, {"width": 16}, {"extensions": "cl_khr_fp64 cl_khr_fp16"}):
-        assert discovery.preference(stand_in(**more)) > discovery.preference(stand_in())
+    for better in ({"units": 8}, {"width": 16}, {"extensions": "cl_khr_fp64 cl_khr_fp16"}):
+        assert discovery.preference(StandIn(**better)) > discovery.preference(StandIn())
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Let the machine have these devices and platforms; `broken` ones fail their probe."""
+    """A function that installs devices and platforms; `broken` devices fail their probe."""
 
     def install(devices, broken=(), platforms=None):
         def traits(device):
@@ -251,7 +235,7 @@ def machine(monkeypatch):
 
 
 def test_a_broken_device_is_listed_with_the_reason_and_not_used(machine):
-    works, broken = stand_in("Works", units=2), stand_in("Broken", units=64)
+    works, broken = StandIn("Works", units=2), StandIn("Broken", units=64)
     machine([works, broken], broken=[broken])
     assert discovery.default_device() is works
     found = discovery.find_devices()
@@ -279,7 +263,7 @@ def test_platforms_without_a_device_are_listed(machine, monkeypatch):
 
 
 def test_a_device_is_chosen_by_rank_or_by_part_of_a_name(machine):
-    first, second = stand_in("Fast One", units=8), stand_in("Slow One", units=2, platform="PoCL")
+    first, second = StandIn("Fast One", units=8), StandIn("Slow One", units=2, platform="PoCL")
     machine([second, first])
     for name, chosen in ((None, first), ("1", second), ("one", first), ("SLOW", second),
                          ("pocl", second)):  # fmt: skip
@@ -300,7 +284,7 @@ def test_traits_are_found_once_and_make_sense(device):
     assert traits.vendor == traits.vendor.lower() != ""
     assert traits.compute_units >= 1
     assert traits.max_work_group_size >= 1
-    # NVIDIA's driver tells the 48 KiB of the oldest devices.
+    # NVIDIA's driver reports the 48 KiB of the oldest devices.
     assert traits.local_memory_bytes >= device.local_mem_size
     assert traits.vector_bytes in (4, 16, 32, 64, 128)
     assert traits.float64 or not traits.fast_fma64
@@ -313,7 +297,7 @@ def test_traits_are_found_once_and_make_sense(device):
 
 @pytest.fixture
 def compiles_as(monkeypatch):
-    """A function after which the device's compiler takes one text for another."""
+    """A function that lets the device's compiler see one text replaced by another."""
 
     def install(text, taken_for):
         real = cl.Program
@@ -326,7 +310,7 @@ def compiles_as(monkeypatch):
     return install
 
 
-def test_an_exchange_between_the_wrong_work_items_is_no_shuffle(device, compiles_as):
+def test_a_shuffle_between_wrong_work_items_is_rejected(device, compiles_as):
     if not traits_of(device).shuffle:
         pytest.skip("this device has no shuffles")
     assert probe.probe_device(device).shuffle
@@ -336,7 +320,7 @@ def test_an_exchange_between_the_wrong_work_items_is_no_shuffle(device, compiles
 
 
 def _computed(device, statement, values):
-    """What a kernel of one statement makes of an array `x`."""
+    """The values of an array `x` after a kernel of one statement."""
     context = cl.Context([device])
     x = cl_array.to_device(cl.CommandQueue(context), values)
     kind = {"d": "double", "i": "int"}[values.dtype.char]
@@ -346,7 +330,7 @@ def _computed(device, statement, values):
 
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
-def test_float64_is_said_where_a_kernel_with_double_runs(device):
+def test_a_kernel_with_double_runs_if_the_traits_have_float64(device):
     if not traits_of(device).float64:
         pytest.skip("this device has no double arithmetic")
     assert _computed(device, "x[0] = x[0] / 3;", np.ones(1)) == [1 / 3]
@@ -360,7 +344,7 @@ def _runs_kernels(device):
 
 
 def test_every_working_device_is_found():
-    # Where a device is refused without need, all tests on it pass by being left out.
+    # If a device is refused for no reason, all tests leave it out and so pass.
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     found = [one.device for one in discovery.working_devices()]
     assert [device for device in devices if _runs_kernels(device) and device not in found] == []

@@ -1,33 +1,30 @@
-"""Calls of every entry point, as cases describe them, and all that their results promise."""
+"""Calls of every entry point, as cases describe them, and checks of their results."""
 
 import itertools
 import random
 from dataclasses import replace
 
 import numpy as np
-
-import pyclgemm  # first: it makes runtimes that came as Python packages visible
-
-# isort: split
 import pyopencl as cl
 
+import pyclgemm
 from pyclgemm.errors import ConfigError, UnsupportedError
 from tests.support.arrays import fetched
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.reference import assert_transformed, fault_of
 
 from .campaign import Case, Skipped
-from .expected import Wanted, wanted_product
+from .expected import wanted_product
 from .operands import Operands, Tensors
 
-#: By what alpha and beta are multiplied in the calls of one product, one after another.
+#: Factors of alpha and beta in each view of a call.
 FACTORS = ((1, 1), (2, -2), (-3, 3), (5, -1))
 
 PLAIN_LAYOUT = {
     "order": "row", "gap": 0, "alignment": 1, "flip_rows": False, "flip_columns": False,
     "trans": "N", "stack": "packed",
 }  # fmt: skip
-#: A call that any device runs, whatever another one has asked of it before.
+#: A call that any device runs.
 PLAIN = {
     "config": None, "entry": "gemm", "precision": None, "dtype": "float32", "result": "float32",
     "a": PLAIN_LAYOUT, "b": PLAIN_LAYOUT, "out": PLAIN_LAYOUT, "c": None, "bias": 0,
@@ -45,44 +42,41 @@ _CONFIGS = {
     "gemv": replace(GEMV, KWI=2),
 }
 
-#: What `matmul` and a layer have no argument for.
+#: Arguments that `matmul` and a layer lack.
 _ALONE = {"c": None, "alpha": 1.0}
 
 
 def _number(value):
-    """A number of a case: a complex one is a list of its parts."""
+    """A number of a case, in which a list holds the parts of a complex number."""
     return complex(*value) if isinstance(value, list) else value
 
 
 class Call:
     """One way to call the library, with several sets of operands and numbers: its views.
 
-    `prepare` makes what the caller provides anew for each call, a destination; `call` takes it,
-    and `check` holds what it gives against the reference.
+    `prepare` makes new destinations for a call; `call` takes them, and `check` compares the result
+    with the reference.
     """
 
     def __init__(self, queue, case, views=2):
         self._entry = entry = case["entry"]
-        self._is_vector = entry == "matmul" and case["batch"] == 0 < case["m"]
-        self._is_vector &= case["data"] % 2 == 1
         if entry in ("layer", "matmul"):
             case = case | _ALONE | {name: case[name] | {"trans": "N"} for name in ("a", "b")}
         if entry in ("layer", "packed"):
             case = case | {"config": None}
+        self._is_vector = entry == "matmul" and case["batch"] == 0 < case["m"] * (case["data"] % 2)
         if entry == "matmul":
-            case = case | {"bias": 0, "activation": None}
+            case = case | {"bias": 0, "activation": None, "m": 1 if self._is_vector else case["m"]}
             case["entry"] = "batched" if case["batch"] > 1 else "gemm"
         self._is_stack = case["entry"] in ("batched", "sequence")
         self.queue, self.case = queue, case if self._is_stack else case | {"batch": 1}
         self._sets = [Operands(queue, self.case, number) for number in range(views)]
         self._places = self._drawn_places()
         self._wanted = {}
-        self._made = None
-        if not case.get("anew"):
-            self._made = [self._make(view) for view in range(views)]
+        self._made = None if case.get("anew") else [self._make(view) for view in range(views)]
 
     def _drawn_places(self):
-        """Of each product's matrices: in which set, from the view's on, and where in a stack.
+        """The set of operands, counted from the view, and the index of each product's matrices.
 
         Members of a sequence lie in any order in one buffer or in two.
         """
@@ -111,7 +105,7 @@ class Call:
         }  # fmt: skip
 
     def _options(self, view):
-        """What the entry points with all arguments are given beside the arrays."""
+        """The keyword arguments of the entry points that take all of them."""
         case = self.case
         options = self._scalars(view) | {"config": case["config"]}
         if options["beta"] is None:
@@ -122,23 +116,22 @@ class Call:
         return options
 
     def _arrays(self, view, outs):
-        """a, b, c and out, as the entry point is given them."""
-        arrays = {"out": [one.array for one in outs] or [None]}
-        for name in ("a", "b", "c"):
-            sets = range(len(self._sets))
-            arrays[name] = [self._set(view, which).array(name) for which in sets]
+        """Arguments a, b, c and out; of a sequence, lists of members."""
+        sets = [self._set(view, which) for which in range(len(self._sets))]
+        arrays = {name: [one.array(name) for one in sets] for name in "abc"}
+        arrays["out"] = [one.array for one in outs] or [None]
         if self.case["c"] == "out":
             arrays["c"] = arrays["out"]
-        for name, found in arrays.items():
-            is_listed = self._entry == "sequence" and found[0] is not None
-            places = self._places["c" if found is arrays["c"] else name]
-            arrays[name] = (
-                [found[which][place] for which, place in places] if is_listed else found[0]
-            )
-        return [arrays[name] for name in ("a", "b", "c", "out")]
+
+        def argument(name):
+            if self._entry != "sequence" or arrays[name][0] is None:
+                return arrays[name][0]
+            return [arrays[name][which][index] for which, index in self._places[name]]
+
+        return list(map(argument, arrays))
 
     def _make(self, view):
-        """What an entry point makes ahead of its calls. A plan is one for all views."""
+        """The plan, packed operand or layer of a view; all views share one plan."""
         if self._entry == "plan":
             a, b, c, out = self._arrays(0, self.prepare(0))
             return pyclgemm.plan(self.queue, a, b, c, out=out, **self._options(0))
@@ -159,7 +152,7 @@ class Call:
         return [self._set(view, which).destination() for which in range(buffers)]
 
     def call(self, view, outs):
-        """Call the library; what it returns."""
+        """Call the library and return its result."""
         a, b, c, out = self._arrays(view, outs)
         made = self._made[view] if self._made else self._make(view)
         options = self._options(view)
@@ -170,7 +163,7 @@ class Call:
             return made(a, out=out)
         if self._entry == "matmul":
             if self._is_vector:
-                a, out = a[0], out[0]
+                a, out = a[0], out if out is None else out[0]
             precision = self.case["precision"]
             return pyclgemm.matmul(a, b, queue=self.queue, out=out, precision=precision)
         if self._entry == "packed":
@@ -180,59 +173,52 @@ class Call:
         return multiply(self.queue, a, b, c, out=out, **options)
 
     def begin(self, view):
-        """Call without waiting for the result: the arguments for `check`."""
+        """Call without waiting for the result, and return the arguments of `check`."""
         outs = self.prepare(view)
         return view, outs, self.call(view, outs)
 
     def check(self, view, outs, got):
-        """Hold a result against the reference; the result."""
+        """Compare a result with the reference, and return it as an array of NumPy."""
         if not outs:
             values = fetched(got)
         elif self._entry == "sequence":
             values = self._members(outs, got)
         else:
             values = outs[0].get()
-        self._hold(view, values)
+        self._compare(view, values)
         return values
 
     def _members(self, outs, got):
+        """The members of a sequence; nothing else in their buffers may have changed."""
         cl.wait_for_events([event for one in got for event in one.events])
-        buffers = [one.get() for one in outs]
-        places = self._places["out"]
-        for which, place in np.ndindex(len(outs), self.case["batch"]):
-            now, before = (some[which][place] for some in (buffers, [one.initial for one in outs]))
-            is_written = (which, place) not in places and now.tobytes() != before.tobytes()
-            assert not is_written, f"no member of out was written: {which, place}"
-        return np.stack([buffers[which][place] for which, place in places])
+        buffers, places = [one.get() for one in outs], self._places["out"]
+        for which, index in np.ndindex(len(outs), self.case["batch"]):
+            now, before = buffers[which][index], outs[which].initial[index]
+            is_written = (which, index) not in places and now.tobytes() != before.tobytes()
+            assert not is_written, f"no member of out was written: {which, index}"
+        return np.stack([buffers[which][index] for which, index in places])
 
-    def _hold(self, view, values):
+    def _compare(self, view, values):
         if view not in self._wanted:
             self._wanted[view] = self._reference(view)
-        wanted = self._wanted[view]
-        if self._is_vector:
-            unwritten = set(values[1:].tobytes()) <= {0xFF}
-            assert unwritten, "rows of out were written that no argument names"
-        fault = fault_of(values, wanted, wanted.told)
-        assert not fault, f"out of call {view}: {fault}"
+        products = values if self._is_stack else [np.atleast_2d(values)]
+        for number, (got, wanted) in enumerate(zip(products, self._wanted[view], strict=True)):
+            fault = fault_of(got, wanted, wanted.predictable)
+            assert not fault, f"product {number} of call {view}: {fault}"
 
     def _reference(self, view):
-        """The result of each product of a batch by itself; of a single product as it is."""
+        """The expected result of each product of a batch."""
         bias = self._set(0 if self._entry == "plan" else view).values["bias"]
         options = self._scalars(view) | {"activation": self.case["activation"]}
-        each = []
+        wanted = []
         for number in range(self.case["batch"]):
             operands = []
-            for name in ("a", "b", "c"):
-                which, place = self._places[name][number]
+            for name in "abc":
+                which, index = self._places[name][number]
                 array = self._set(view, which).values[name]
-                operands.append(array if array is None or array.ndim == 2 else array[place])
-            each.append(wanted_product(*operands, bias, self.case["result"], **options))
-        if self._is_vector:
-            each[0].told[1:] = False
-        if not self._is_stack:
-            return each[0]
-        parts = ("value", "bound", "told")
-        return Wanted(*(np.stack([getattr(one, part) for one in each]) for part in parts))
+                operands.append(array if array is None or array.ndim == 2 else array[index])
+            wanted.append(wanted_product(*operands, bias, self.case["result"], **options))
+        return wanted
 
     def check_inputs(self):
         """Fail if an operand has changed, or anything around it."""
@@ -241,7 +227,7 @@ class Call:
 
 
 class TransformCall(Call):
-    """The same for transforms of tensors."""
+    """A call of `transform3d`, whose views differ in the tensors and the matrix."""
 
     def __init__(self, queue, case, views=2):
         self.queue, self.case, self._entry = queue, case, case["entry"]
@@ -252,18 +238,18 @@ class TransformCall(Call):
         out, level = outs[0].array if outs else None, self.case["level"]
         return pyclgemm.transform3d(self.queue, tensors, matrix, level=level, out=out)
 
-    def _hold(self, view, values):
+    def _compare(self, view, values):
         given = self._sets[view].values
         assert_transformed(values, given["tensors"], given["matrix"], self.case["level"])
 
 
 def made_call(queue, case, views=2):
-    """The call that a case describes."""
+    """Make the call that a case describes."""
     return (TransformCall if case["entry"] == "transform3d" else Call)(queue, case, views)
 
 
 def check_call(call):
-    """Call, call with other numbers and arrays, and again: the bits must be the same."""
+    """Call, call with other numbers and arrays, and repeat the first call: the bits must agree."""
     outs = call.prepare(0)
     first = call.check(0, outs, call.call(0, outs))
     call.check(*call.begin(1))
@@ -278,7 +264,7 @@ def check_call(call):
 
 
 def _named(entry, sizes, **changes):
-    """A call of small integers, whose result is exact; its sizes as "MxNxK"."""
+    """A call of small integers, whose result is exact; `sizes` are "MxNxK"."""
     m, n, k = map(int, sizes.split("x"))
     case = PLAIN | {"values": "integers", "buffers": 1, "out": None, "beta": 1.0}
     if "config" in changes:

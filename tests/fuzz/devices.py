@@ -1,11 +1,8 @@
-"""The devices that cases name, by a text that is the same in every process of a machine."""
+"""The devices of cases, named by texts that are the same in every process of a machine."""
 
 import functools
 import os
 
-import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
-
-# isort: split
 import pyopencl as cl
 
 from pyclgemm.device.discovery import working_devices
@@ -18,13 +15,13 @@ from .campaign import Skipped
 def _devices():
     found = {}
     for one in working_devices():
-        if one.device is not None and not is_software(one.name):
+        if not is_software(one.name):
             found.setdefault(f"{one.platform}: {one.name}", one.device)
     return found
 
 
 def device_texts():
-    """The devices of this machine that work, as far as the user wants them; `Skipped` if none."""
+    """The working devices that the user wants, by their texts; `Skipped` if there are none."""
     wanted = os.environ.get("PYCLGEMM_FUZZ_DEVICE", "").lower()
     texts = sorted(text for text in _devices() if wanted in text.lower())
     if not texts:
@@ -42,7 +39,7 @@ def device_of(text):
 
 @functools.cache
 def context_of(text, number=0):
-    """A context of a device, kept: kernels are built once for each."""
+    """A context of a device. It is cached, so kernels are built once for it."""
     return cl.Context([device_of(text)])
 
 
@@ -55,11 +52,10 @@ _PROPERTIES = {
 
 def new_queue(context, *properties):
     """A queue of these properties: "in" or "out" of order, "profiling"."""
-    value = sum(_PROPERTIES[name] for name in set(properties))
-    return cl.CommandQueue(context, properties=value)
+    return cl.CommandQueue(context, properties=sum(map(_PROPERTIES.get, set(properties))))
 
 
 @functools.cache
 def queue_of(text, properties=()):
-    """One queue for each device and properties."""
+    """The queue of a device and properties."""
     return new_queue(context_of(text), *properties)

@@ -1,4 +1,4 @@
-"""What a result must be for inputs of any kind: which elements are told, and within what bound.
+"""The right result for inputs of any kind: which elements are predictable, and within what bound.
 
 `tests.support.reference` has the product in float64 and the bound of Higham's model, fl(x op y) =
 (x op y)(1 + d), |d| <= u (N. Higham, "Accuracy and Stability of Numerical Algorithms", 2002,
@@ -14,13 +14,14 @@ This module adds what other inputs need:
    ``t (|alpha| + |beta| + 4)``. All is doubled. Complex products have twice the terms.
 2. Overflow. Where ``|alpha| |A| |B| + |beta| |C| + |bias|``, or ``|A| |B|``, or what is added to
    it, comes near the largest number of the arithmetic, an intermediate sum may overflow in one
-   order and not in another: nothing is told. Nor where the result comes near that of its type,
-   nor where rounding an operand of float32 to TF32 or bfloat16 comes to infinity.
-3. Infinities and NaN among the inputs that an element depends on. Real sums: it is NaN, or the
-   infinity that IEEE 754 gives in any order; then it must be just that. An infinity goes through
-   "relu" and no activation; through others, only a NaN is told. Complex products with infinities
-   differ with the formula that is used: nothing is told of the elements that depend on one.
-4. Small integers. Where all partial sums, of any order, are integers below 2^p, p the bits of the
+   order and not in another, so the element is not predictable. Nor is it if the result comes near
+   the largest number of its type, or if an operand of float32 rounds to infinity in TF32 or
+   bfloat16.
+3. Infinities and NaN among the inputs that an element depends on. A real sum is NaN, or the
+   infinity that IEEE 754 gives in any order, and must be just that. "relu" and no activation keep
+   an infinity; with others, only a NaN is predictable. The result of a complex product with an
+   infinity depends on the formula, so elements that depend on one are not predictable.
+4. Small integers. If all partial sums, in any order, are integers below 2^p, p the bits of the
    arithmetic's significand, every operation is exact: the result must be that integer, rounded at
    most once to the type of the result.
 """
@@ -33,25 +34,25 @@ import numpy as np
 
 from tests.support import reference
 
-#: The largest numbers that do not become infinity as they are rounded for a matrix unit.
+#: The largest numbers that a matrix unit's type does not round to infinity.
 _LARGEST_OPERANDS = {
     "TF32": (2 - 2.0**-10) * 2.0**127,
     "BF16": float(ml_dtypes.finfo("bfloat16").max),
 }
 
-#: Activations that hand infinities on as they are.
+#: Activations that keep infinities.
 _KEEPS_INFINITIES = (None, "relu")
 
 
 @dataclass(frozen=True)
 class Wanted(reference.Expected):
-    """A right result, and the elements of which something is promised."""
+    """A right result, and the mask of predictable elements."""
 
-    told: np.ndarray
+    predictable: np.ndarray
 
 
 def _sums(arrays, numbers):
-    """``|A| |B|``, and the whole sum, of the absolute values of all that a result is made of."""
+    """``|A| |B|``, and the complete sum, from the absolute values of all terms of a result."""
     left, right, addend, offset = arrays
     alpha, beta = numbers
     products = left @ right
@@ -63,7 +64,7 @@ def wanted_product(
     a, b, c, bias, result, *, trans_a="N", trans_b="N", alpha=1.0, beta=None, activation=None,
     precision=None,
 ):  # fmt: skip
-    """The result of one product of arrays as they are stored; `result` is its element type."""
+    """The right result of a product of arrays as stored; `result` is its element type."""
     a, b = reference.transposed(a, trans_a), reference.transposed(b, trans_b)
     options = {"bias": bias, "alpha": alpha, "beta": beta, "precision": precision, "result": result}
     expected = reference.expected_gemm(a, b, c, activation=activation, **options)
@@ -94,9 +95,9 @@ def wanted_product(
     largest = 0.25 * float(arithmetic.max)
     fits = np.isfinite(whole) & (whole < largest) & (products < largest)
     fits &= abs(value) + bound < 0.99 * float(stored.max)
-    told = fits
+    predictable = fits
     if not is_complex:
-        # Finite parts that overflow could change an infinity to NaN.
+        # An overflow of finite terms could change an infinity to NaN.
         finite = [np.isfinite(one) for one in arrays]
         is_finite = finite[0].all(1, keepdims=True) & finite[1].all(0, keepdims=True)
         infinite = ~(is_finite & finite[2] & finite[3] & np.isfinite(numbers).all())
@@ -104,13 +105,14 @@ def wanted_product(
         for sums in _sums(parts, [one if math.isfinite(one) else 1.0 for one in numbers]):
             infinite &= sums < largest
         if activation not in _KEEPS_INFINITIES:
-            # What is NaN before the activation stays so.
+            # A NaN before the activation stays NaN.
             before = reference.expected_gemm(a, b, c, **options)
             infinite &= np.isnan(before.value) & np.isnan(value)
-        told = fits | (infinite & ~np.isfinite(value))
-    # The name of a precision begins with what operands are rounded to.
+        predictable = fits | (infinite & ~np.isfinite(value))
+    # The name of a precision begins with the type of the rounded operands.
     most = _LARGEST_OPERANDS.get((precision or "").split("_")[0], math.inf)
-    told = told & ~((left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True))
+    overflows = (left > most).any(1, keepdims=True) | (right > most).any(0, keepdims=True)
+    predictable = predictable & ~overflows
 
     if activation in _KEEPS_INFINITIES and precision in (None, "F16_F16_F16"):
         numbers = np.array([alpha, beta or 0])
@@ -119,7 +121,7 @@ def wanted_product(
         exact = fits & (whole < 2.0 ** (arithmetic.nmant + 1)) & is_exact
         rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
         bound = np.where(exact, rounded * abs(value), bound)
-    return Wanted(value, bound, told)
+    return Wanted(value, bound, predictable)
 
 
 def _are_integers(array):

@@ -1,11 +1,11 @@
-"""The campaign "faults": a fault at every place of every entry point, and the calls after it.
+"""The campaign "faults": a fault at every point of every entry point, and the calls after it.
 
-What is promised: the exception is the one that was injected, or one of `pyclgemm.errors`; the
-operands are as they were; what the failed call left does not write later; the next calls, with
-the numbers of before and with others, are right; nothing waits for a lock.
+What is promised: the call raises the injected exception, or one of `pyclgemm.errors`; operands do
+not change; launches of the failed call write nothing later; the next calls, with the same numbers
+and with others, are right; no lock stays held.
 
-A fault strikes at a line, by a signal, or at a call of the n-th time. Nothing here relies on the
-library's own names.
+A fault strikes at a line, by a signal, or at the n-th call of a function. The campaign relies on
+no name inside the library.
 """
 
 import builtins
@@ -24,18 +24,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-import pyclgemm
-
-# isort: split
 import pyopencl as cl
 
+import pyclgemm
 from pyclgemm.selection.database import load_database
 
 from .calls import CALLS, FACTORS, make_call
 from .campaign import Campaign, Failure, Skipped, run_in_threads, simpler
 from .devices import context_of, device_of, device_texts, new_queue
 
-#: Seconds after which a call is taken to wait for ever.
+#: Seconds after which a call counts as a deadlock.
 _DEADLOCK = 30.0
 
 _LAUNCH = (
@@ -52,8 +50,8 @@ def _each(**raised):
     return [(kind, one) for kind, some in raised.items() for one in some]
 
 
-#: Faults by what was done before the call that fails: a kind, and what it raises. "warm": it ran
-#: before. "prepare": its kernels are built. "build": the context is new.
+#: Kinds of faults and what they raise, by the state of the call that fails. "warm": it ran before.
+#: "prepare": its kernels are built. "build": the context is new.
 FAULTS = {
     "warm": _IN_PYTHON + _each(launch=_LAUNCH, argument=_ARGUMENT, allocate=_ALLOCATE),
     "prepare": _IN_PYTHON
@@ -63,15 +61,15 @@ FAULTS = {
     + _each(build=("BUILD_PROGRAM_FAILURE", "OUT_OF_HOST_MEMORY", "COMPILER_NOT_AVAILABLE"))
     + _each(disk=("ENOSPC", "EACCES", "EROFS", "EIO")),
 }
-#: How many faults a case injects, by state; at lines also how far apart, so that the call passes
-#: at last.
+#: Number of faults of a case by state. At lines also their distance, so that the last ones lie
+#: beyond the call.
 _COUNTS = {"warm": 60, "prepare": 20, "build": 4}
 _LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build": (4, 900)}
-#: Calls that prepare anew each time, so that they run thousands of lines when they are warm, too.
+#: Calls that prepare anew each time, so they run thousands of lines even if they are warm.
 _ALWAYS_NEW = ("pack", "plan_made", "dense_made")
 
-#: What is called where a fault of a kind may strike.
-_PLACES = {
+#: Functions and classes whose calls a fault of a kind may hit.
+_TARGETS = {
     "launch": [(cl, "enqueue_nd_range_kernel")], "late": [(cl, "enqueue_nd_range_kernel")],
     "argument": [(cl.Kernel, "set_arg")], "build": [(cl.Program, "build")],
     "kernel": [(cl, "Kernel")], "allocate": [(cl, "Buffer")],
@@ -81,12 +79,12 @@ _PLACES = {
         (os, "write"), (os, "fsync"), (os, "close"),
     ],
 }  # fmt: skip
-#: The routine of OpenCL that pyopencl names, where it is not what is called.
+#: The OpenCL routine that pyopencl names in an error, if it is not the name of the target.
 _ROUTINES = {"kernel": "create_kernel", "allocate": "create_buffer"}
 
 
 class Faults(Campaign):
-    """Faults at the n-th opportunity, for one n after another."""
+    """Faults at the n-th opportunity, for increasing n."""
 
     seconds_per_case = 300.0
     plain = {"order": "in", "finish": True, "call": ("gemm", "gemm_c")}
@@ -102,7 +100,6 @@ class Faults(Campaign):
                 if fault == "line":
                     is_new = state == "warm" and call in _ALWAYS_NEW
                     count, stride = _LINES["always new" if is_new else state]
-                # Lines that are far apart are others each time.
                 yield {
                     "device": device, "order": order, "call": call, "state": state,
                     "fault": fault, "raised": raised, "stride": stride, "count": count,
@@ -111,15 +108,14 @@ class Faults(Campaign):
                 }  # fmt: skip
 
     def run(self, case):
-        """Inject `count` faults, and hold the library to its promises after each."""
-        device_of(case["device"])
+        """Inject `count` faults, and check the promises after each."""
         stage = _Stage(case)
         has_struck = False
         for index in range(case["count"]):
             if stage.strike(case["first"] + index * case["stride"]):
                 has_struck = True
             elif case["fault"] != "signal":
-                break  # the call passes: there is no such opportunity
+                break  # the call passed: it has fewer opportunities
         if not has_struck:
             raise Skipped(f"{case['call']} has no opportunity for the fault {case['fault']!r}")
 
@@ -134,7 +130,7 @@ class Faults(Campaign):
 
 
 class _Stage:
-    """The queue and the operands of a case, made anew as its state wants it."""
+    """The queue and the call of a case, made anew where its state requires that."""
 
     def __init__(self, case):
         self._case = case
@@ -142,7 +138,7 @@ class _Stage:
         self._rng = random.Random(case["seed"])
 
     def strike(self, number):
-        """One fault and the calls after it; whether the fault struck."""
+        """Inject a fault, check the calls after it, and return whether the fault struck."""
         case = self._case
         views = self._rng.sample(range(len(FACTORS)), 3)
         self._set_stage(views[0])
@@ -157,13 +153,13 @@ class _Stage:
                 result = self._call.call(view, outs)
         except BaseException as error:  # noqa: BLE001 - that is what is tested
             raised = error
-        strike.is_over = True  # whatever the library has kept of what was patched
+        strike.is_over = True  # the library may have kept patched functions
         what = f"{case['call']}, {case['state']}, {case['fault']} {case['raised']} at {number}"
         what += f" ({strike.struck or 'no fault'})"
         if raised is None:
             is_interrupt = (case["fault"], case["raised"]) == ("line", "interrupt")
             assert not (strike.struck and is_interrupt), f"{what}: the interrupt was swallowed"
-            self._call.check(view, outs, result)  # the call passed
+            self._call.check(view, outs, result)
         elif not strike.struck or not isinstance(raised, _ALLOWED):
             raise Failure(
                 f"{what}: the call raised {type(raised).__module__}.{type(raised).__qualname__}: "
@@ -171,7 +167,7 @@ class _Stage:
             ) from raised
         if case["finish"]:
             self._call.queue.finish()
-        # In another thread, as a lock that is still held shows only there.
+        # A lock that is still held shows only in another thread.
         again = functools.partial(self._call_again, views, outs)
         run_in_threads([again], _DEADLOCK, f"{what}: the call after it")
         return bool(strike.struck)
@@ -182,7 +178,7 @@ class _Stage:
         if self._call is None or not is_warm:
             device = case["device"]
             is_new = case["state"] == "build"
-            # Held: Intel's queues do not keep theirs.
+            # A reference is kept: Intel's queues do not keep their context.
             self._context = cl.Context([device_of(device)]) if is_new else context_of(device)
             queue = new_queue(self._context, case["order"])
             self._call = make_call(case["call"], queue, case["seed"])
@@ -201,12 +197,12 @@ class _Stage:
         elif kind == "disk":
             make = functools.partial(_disk_error, raised)
         else:
-            routine = _ROUTINES.get(kind, _PLACES[kind][0][1])
+            routine = _ROUTINES.get(kind, _TARGETS[kind][0][1])
             make = functools.partial(_cl_error, routine, raised)
-        return _at_calls(_PLACES[kind], strike, make, late=kind == "late")
+        return _at_calls(_TARGETS[kind], strike, make, late=kind == "late")
 
     def _duration(self, view):
-        """About how long a call takes, for a signal in the middle of it."""
+        """About the seconds of a call."""
         if self._case["state"] != "warm":
             return {"prepare": 5e-3, "build": 0.2}[self._case["state"]]
         start = time.perf_counter()
@@ -226,18 +222,18 @@ class _Stage:
 
 
 class _InjectedError(Exception):
-    """What a fault raises that the library cannot know."""
+    """An exception that the library does not know."""
 
 
 class _InjectedInterrupt(KeyboardInterrupt):
-    """As Ctrl-C, but not from a terminal."""
+    """A Ctrl-C that does not come from a terminal."""
 
 
 _ALLOWED = (_InjectedError, _InjectedInterrupt, pyclgemm.PyclgemmError)
 
 
 class _Strike:
-    """Counts opportunities from 0; says at the right one that it is time, and where that was."""
+    """Counts opportunities from 0, decides which one the fault hits, and records its location."""
 
     def __init__(self, number):
         self._left = number
@@ -258,10 +254,10 @@ _NONE = (("LOAD_CONST", None), ("DUP_TOP", None))
 
 @functools.cache
 def _exits_of_with(code):
-    """Where the code of a function begins to leave a with statement, as offsets.
+    """Offsets at which the code of a function begins to leave a with statement.
 
-    Python hands out signals at calls, jumps backwards and the begin of functions alone, so none
-    comes between the body of a with statement and its exit. A tracer could raise there.
+    Python handles signals at calls, backward jumps and starts of functions only, so never between
+    the body of a with statement and its exit. A tracer could raise there.
     """
     listed = list(dis.get_instructions(code))
     names = ["NONE" if (one.opname, one.argval) in _NONE else one.opname for one in listed]
@@ -278,7 +274,7 @@ _PACKAGE = str(Path(pyclgemm.__file__).parent) + os.sep
 
 @contextmanager
 def _at_line(strike, make):
-    """Raise at a line of the library that is about to run, in this thread."""
+    """Raise before a line of the library runs, in this thread."""
 
     def at_event(frame, event, _):
         if event == "line" and frame.f_lasti not in _exits_of_with(frame.f_code):
@@ -300,10 +296,10 @@ def _at_line(strike, make):
 
 
 class _BySignal(AbstractContextManager[None]):
-    """Raise from a signal handler after some time. Only in the main thread.
+    """Raise from a signal handler after some seconds, in the main thread.
 
-    A class and no generator: the signal may come while this context is entered or left, and a
-    generator would then be ended by whoever lets go of it.
+    The signal may come while this context is entered or left, so it is no generator: a generator
+    would swallow the exception as it is collected.
     """
 
     def __init__(self, strike, seconds):
@@ -326,7 +322,7 @@ class _BySignal(AbstractContextManager[None]):
 
 
 def _cl_error(routine, status, *_):
-    """The exception that pyopencl raises for a status, which is given by name."""
+    """The exception of pyopencl for the name of a status."""
     code = getattr(cl.status_code, status)
     kind = cl.LogicError if code <= cl.status_code.INVALID_VALUE else cl.RuntimeError
     if status == "MEM_OBJECT_ALLOCATION_FAILURE":
@@ -334,57 +330,48 @@ def _cl_error(routine, status, *_):
     return kind(cl._cl._ErrorRecord(routine, code, f"injected {status}"))
 
 
-#: Python and the library as they are installed: that these can be read is taken for granted.
+#: Folders of Python and the library, which are assumed to be readable.
 _INSTALLED = tuple(
     os.path.realpath(folder) + os.sep
     for folder in (sys.prefix, sys.base_prefix, Path(_PACKAGE).parent, os.devnull)
 )
 
 
-def _named(file=".", *_):
-    """The path of a file, in a list, if the first argument of a call is one."""
-    return [os.fsdecode(file)] if isinstance(file, (str, bytes, os.PathLike)) else []
+def _path(file=".", *_):
+    """The path of a file if the first argument of a call is one, or None."""
+    return os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else None
 
 
 def _disk_error(status, *arguments):
-    """The exception for an error of the operating system, which is given by name."""
+    """The exception for the name of an error of the operating system."""
     number = getattr(errno, status)
-    return OSError(number, os.strerror(number), *_named(*arguments))
+    return OSError(number, os.strerror(number), _path(*arguments))
 
 
-class _Striking:
-    """A function, or a class whose instances can fail to be made; if `late`, after its work."""
+def _striking(function, name, strike, make, late):
+    """A function that raises where the fault hits: instead of its work, or after it if `late`."""
 
-    def __init__(self, real, name, strike, make, late):
-        self._real, self._name, self._strike = real, name, strike
-        self._make, self._late = make, late
-
-    def __call__(self, *arguments, **options):
-        installed = any(os.path.abspath(one).startswith(_INSTALLED) for one in _named(*arguments))
-        is_struck = not installed and self._strike.here(self._name)
-        if is_struck and not self._late:
-            raise self._make(*arguments)
-        result = self._real(*arguments, **options)
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        path = _path(*arguments)
+        is_installed = path is not None and os.path.abspath(path).startswith(_INSTALLED)
+        is_struck = not is_installed and strike.here(name)
+        if is_struck and not late:
+            raise make(*arguments)
+        result = function(*arguments, **options)
         if is_struck:
-            raise self._make(*arguments)
+            raise make(*arguments)
         return result
 
-    def __get__(self, instance, _=None):
-        return functools.partial(self, instance)
-
-    def __instancecheck__(self, instance):
-        return isinstance(instance, self._real)
-
-    def __getattr__(self, name):
-        return getattr(self._real, name)
+    return call
 
 
 @contextmanager
-def _at_calls(places, strike, make, late):
-    """Raise where functions or classes are called."""
+def _at_calls(targets, strike, make, late):
+    """Raise at calls of functions."""
     with ExitStack() as stack:
-        for owner, name in places:
-            is_late = late or name == "close"
-            striking = _Striking(getattr(owner, name), name, strike, make, is_late)
+        for owner, name in targets:
+            what = f"{owner.__name__}.{name}"
+            striking = _striking(getattr(owner, name), what, strike, make, late or name == "close")
             stack.enter_context(patch.object(owner, name, striking))
         yield

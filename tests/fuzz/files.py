@@ -1,9 +1,9 @@
 """The campaign "files": hostile files, and hostile text on the command line.
 
-Each is made from a valid one and used the way a user would. What is promised: an error of
-`pyclgemm.errors` that names the file, or a warning, or it is used and results are right. Nothing
-else is raised, nothing takes longer than 2 s, no code of a file runs, and nothing is written
-outside the user's folders.
+Each is made from a valid one and used as a user would use it. What is promised: an error of
+`pyclgemm.errors` that names the file, or a warning, or right results. Nothing else is raised,
+nothing takes longer than 2 s, no code of a file runs, and nothing is written outside the user's
+folders.
 """
 
 import copy
@@ -21,43 +21,40 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
-
-import pyclgemm
-
-# isort: split
 import click.testing
+import numpy as np
 import pyopencl.array as cl_array
 from numpy.testing import assert_array_equal
 
+import pyclgemm
 from pyclgemm.analysis.ab import append_record
 from pyclgemm.analysis.ceilings import Ceilings, ceilings_of
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import DatabaseFile, load_database
+from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
-from pyclgemm.selection.records import Entry, Match, Source
+from pyclgemm.selection.records import Entry
 from pyclgemm.tuning.process import TuningLog
 from tests.support.configs import CPU, DIRECT
+from tests.support.databases import FLOAT32, file_of
 from tests.support.facts import ab_record, recorded
 
 from .campaign import Campaign, Failure
 from .devices import context_of, device_of, device_texts, new_queue
 
-#: Seconds of this process that a file may cost; building a kernel takes its own time.
-_SECONDS = 2.0
-_SECONDS_WITH_BUILD = 8.0
-#: Bytes that a file may take of memory.
+#: CPU seconds that a file may cost, without and with a product, whose kernels are built.
+_SECONDS, _SECONDS_WITH_BUILD = 2.0, 8.0
+#: Bytes of memory that a file may cost.
 _MEMORY = 4 * 2**30
-#: The size of a long file.
+#: Characters of a long file.
 _LONG = 50 * 2**20
 
 _CPU = replace(CPU, MR=4, KC=64)
 _DIRECT = replace(DIRECT, KWGD=8)
 
-#: Set by code that runs although it should not.
+#: The environment variable that hostile code sets.
 _CANARY = "PYCLGEMM_FUZZ_CANARY"
 _CODE = f"__import__('os').environ.__setitem__('{_CANARY}', '1')"
 
@@ -77,15 +74,17 @@ _NUMBERS = (
 )  # fmt: skip
 _OTHERS = (None, [], {}, [[]], {"": None}, [None] * 3, {"path": "cpu"})
 
-#: What stands in the place of a file, if not a plain one.
+#: Functions that make something else than a small file of a text.
 _PLACES = {
-    "directory": lambda path: (path / "nested.json").mkdir(parents=True),
-    "fifo": os.mkfifo,
-    "unreadable": lambda path: path.touch(mode=0),
-    "loop of links": lambda path: path.symlink_to(path),
-    "dangling link": lambda path: path.symlink_to("nothing"),
+    "directory": lambda path, _: (path / "nested.json").mkdir(parents=True),
+    "fifo": lambda path, _: os.mkfifo(path),
+    "unreadable": lambda path, _: path.touch(mode=0),
+    "loop of links": lambda path, _: path.symlink_to(path),
+    "dangling link": lambda path, _: path.symlink_to("nothing"),
+    "long space": lambda path, text: path.write_text(text[:1] + " " * _LONG + text[1:]),
+    "long list": lambda path, _: path.write_text("[" + "1," * (_LONG // 2) + "1]"),
     **{
-        f"link to {to}": lambda path, to=to: path.symlink_to(to)
+        f"link to {to}": lambda path, _, to=to: path.symlink_to(to)
         for to in ("/dev/zero", "/dev/full", "/dev/null", "/etc/passwd")
     },
 }
@@ -98,18 +97,17 @@ class Files(Campaign):
     plain = {"multiply": False}
 
     def cases(self, rng):
-        """Databases most of all; now and then what is no file at all."""
+        """Databases most of all; now and then a path that is no small file."""
         while True:
             yield {
                 "device": rng.choice(device_texts()),
-                "kind": rng.choice((*_USERS, *["database"] * 4)),
+                "kind": rng.choice((*_KINDS, *["database"] * 4)),
                 "place": rng.choice(tuple(_PLACES)) if rng.random() < 0.04 else "",
-                "long": rng.random() < 0.004, "multiply": rng.random() < 0.4,
-                "seed": rng.randrange(2**31),
+                "multiply": rng.random() < 0.4, "seed": rng.randrange(2**31),
             }  # fmt: skip
 
     def run(self, case):
-        """Make the file, use it, and see what came of it."""
+        """Make the file, use it, and check the promises."""
         device_of(case["device"])
         with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as folder:
             try:
@@ -121,19 +119,19 @@ class Files(Campaign):
 # Making files
 
 
-def _places(document):
+def _values(document):
     """Every container of a document with each of its keys or indices."""
     if isinstance(document, (dict, list)):
         for key in list(document) if isinstance(document, dict) else range(len(document)):
             yield document, key
-            yield from _places(document[key])
+            yield from _values(document[key])
 
 
 def _mutated(document, rng):
-    """A copy of which a few values, keys or entries are others."""
+    """A copy in which a few values, keys or entries have changed."""
     document = copy.deepcopy(document)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        places = list(_places(document))
+        places = list(_values(document))
         if not places:
             return rng.choice(_STRINGS)
         holder, key = rng.choice(places)
@@ -142,10 +140,10 @@ def _mutated(document, rng):
             rng.choice(_NUMBERS), rng.choice(_NUMBERS), rng.choice(_STRINGS), rng.choice(_OTHERS),
             other[from_key], rng.choice(([holder[key]], str(holder[key]))),
         )  # fmt: skip
-        how = rng.randrange(8)
+        how = rng.randrange(len(values) + 2)
         if how < len(values):
             holder[key] = copy.deepcopy(values[how])
-        elif how == 6:
+        elif how == len(values):
             del holder[key]
         elif isinstance(holder, dict):
             holder[rng.choice(_STRINGS[:20])] = holder[key]
@@ -155,7 +153,7 @@ def _mutated(document, rng):
 
 
 def _hostile_text(document, rng, *, lines):
-    """What was done to a document, and the bytes of the file."""
+    """A change of a document by name, and the bytes of the changed file."""
     how = rng.choice(("values",) * 3 + tuple(_TEXTS))
     if how == "values":
         document = _mutated(document, rng)
@@ -164,9 +162,9 @@ def _hostile_text(document, rng, *, lines):
     return how, data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
 
 
-def _flipped(data, rng, times):
-    changed = bytearray(data)
-    for _ in range(times):
+def _flipped(text, rng):
+    changed = bytearray(text.encode())
+    for _ in range(rng.choice((1, 1, 3, 20))):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
@@ -192,10 +190,10 @@ def _with_a_key_twice(text, rng):
 
 _ENCODINGS = ("utf-16", "utf-32", "utf-8-sig", "utf-7", "cp037")
 _DIGITS = (20, 400, 5_000, 200_000)
-#: What is done to the text of a document.
+#: Changes of the text of a document.
 _TEXTS = {
     "truncated": lambda text, rng: text.encode()[: rng.randrange(len(text))],
-    "bits flipped": lambda text, rng: _flipped(text.encode(), rng, rng.choice((1, 1, 3, 20))),
+    "bits flipped": _flipped,
     "text spliced in": lambda text, rng: _spliced(text, rng, rng.choice(_STRINGS)),
     "digits": lambda text, rng: _spliced(text, rng, "9" * rng.choice(_DIGITS)),
     "nesting": lambda text, rng: _spliced(text, rng, _nested(rng)),
@@ -215,7 +213,7 @@ _TEXTS = {
 
 @contextmanager
 def _bounded_memory():
-    """No more memory than a use may take: an endless file ends it by an error."""
+    """Limit the memory of a use, so that an endless file ends it by an error."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, limits[1]))
@@ -225,8 +223,12 @@ def _bounded_memory():
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
+def _is_figure(value):
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
 class _Use:
-    """One use of a hostile file, in folders of its own."""
+    """One use of a hostile file, in folders of its own, by the method ``use_KIND``."""
 
     def __init__(self, case, folder):
         self.case = case
@@ -235,13 +237,13 @@ class _Use:
         self.path = folder / "given" / "hostile.json"
         for one in (self.home, self.elsewhere, self.path.parent):
             one.mkdir()
-        self.done = "nothing"
+        self.change = "nothing"  # that makes the file or text hostile
         self.multiplied = False
 
     def run(self):
-        """Use it in the user's folders; what is promised must be kept."""
-        folders = {f"XDG_{name.upper()}_HOME": name for name in ("data", "cache", "config")}
-        variables = {name: str(self.home / folder) for name, folder in folders.items()}
+        """Use the file in the user's folders, and check the promises."""
+        names = ("data", "cache", "config")
+        variables = {f"XDG_{name.upper()}_HOME": str(self.home / name) for name in names}
         before, start = Path.cwd(), time.process_time()
         with patch.dict(os.environ, variables, HOME=str(self.home)), warnings.catch_warnings():
             os.environ.pop(_CANARY, None)
@@ -249,50 +251,45 @@ class _Use:
             os.chdir(self.elsewhere)
             try:
                 self._use()
-                assert _CANARY not in os.environ, f"{self.done}: code of the file ran"
+                assert _CANARY not in os.environ, f"{self.change}: code of the file ran"
             finally:
                 os.chdir(before)
         taken = time.process_time() - start
-        most = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
-        assert taken <= most, f"{self.done}: it took {taken:.1f} s; {most:.0f} s at most"
+        limit = _SECONDS_WITH_BUILD if self.multiplied else _SECONDS
+        assert taken <= limit, f"{self.change}: it took {taken:.1f} s; {limit:.0f} s at most"
         written = [one.name for one in self.elsewhere.iterdir()]
-        assert not written, f"{self.done}: {written} were written to the working directory"
+        assert not written, f"{self.change}: {written} were written to the working directory"
 
     def _use(self):
         kind = self.case["kind"]
         try:
             with _bounded_memory():
-                _USERS[kind](self)
+                getattr(self, f"use_{kind}")()
         except pyclgemm.DatabaseError as error:
             if self.path.name not in str(error) and "PYCLGEMM_DATABASES" not in str(error):
-                raise Failure(f"{kind}, {self.done}: {error}; no file is named") from error
+                raise Failure(f"{kind}, {self.change}: {error}; no file is named") from error
         except pyclgemm.PyclgemmError as error:
             str(error).encode("utf-8", errors="strict" if not self.case["place"] else "replace")
         except Exception as error:
             wanted = "a right result or an error of pyclgemm.errors is wanted"
-            raise Failure(f"{kind}, {self.done}: {error!r:.300}; {wanted}") from error
+            raise Failure(f"{kind}, {self.change}: {error!r:.300}; {wanted}") from error
 
     def put(self, document, *, lines=False, path=None):
-        """Write the hostile version of a document, where databases are then read from."""
+        """Write the hostile version of a document, and let databases be read anew."""
         path = path or self.path
         path.parent.mkdir(parents=True, exist_ok=True)
         load_database.cache_clear()
         if self.case["place"]:
-            self.done = self.case["place"]
+            self.change = self.case["place"]
             path.unlink(missing_ok=True)
-            _PLACES[self.done](path)
-        elif self.case["long"]:
-            self.done = "50 MB long"
-            text = json.dumps(document)
-            spaced = text[:1] + " " * _LONG + text[1:]
-            path.write_text(self.rng.choice((spaced, "[" + "1," * (_LONG // 2) + "1]")))
+            _PLACES[self.change](path, json.dumps(document))
         else:
-            self.done, data = _hostile_text(document, self.rng, lines=lines)
+            self.change, data = _hostile_text(document, self.rng, lines=lines)
             path.write_bytes(data)
         return path
 
     def multiply(self, config=None):
-        """A small product with what the databases say; its result must be right."""
+        """Explain small products by the databases, or compute them, which must be right."""
         queue = new_queue(context_of(self.case["device"]))
         numbers = np.random.default_rng(0)
         for m, n, k in ((13, 21, 17), (64, 64, 64)):
@@ -305,122 +302,105 @@ class _Use:
                 assert_array_equal(got.get(queue), a @ b)
 
     def command(self, *arguments):
-        """A command: it ends well, or by one clear line."""
+        """Run a command, which ends well or by one clear line."""
         raised = click.testing.CliRunner().invoke(main, list(arguments)).exception
         if raised is not None and not isinstance(raised, SystemExit):
             raise raised
 
+    def use_database(self):
+        """Use a database by the environment variable, or in the user's folder."""
+        records = (
+            recorded("64x64x64", _CPU, 12.5),
+            recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
+            recorded("1000x1000x1000", _DIRECT, 8.0),
+            recorded("8x8x8", SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
+            recorded("128x128x128*16", _CPU, 40.0),
+        )
+        single = Entry(*FLOAT32, records[: self.rng.randrange(1, 6)])
+        double = Entry("float64", "F64_F64_F64", records[:1], like=single)
+        is_named = self.rng.random() < 0.5
+        path = None if is_named else self.home / "data/pyclgemm/databases" / self.path.name
+        path = self.put(file_of([single, double], "cpu", kind="measured").document, path=path)
+        with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)} if is_named else {}):
+            shape, level = self.rng.choice((("64x64x64", 3), ("13x21x17*4", 4)))
+            self.command("explain", shape, "--architecture", f"x86-64-v{level}")
+            self.multiply()
 
-def _database_document(rng):
-    records = (
-        recorded("64x64x64", _CPU, 12.5),
-        recorded("13x21x17:NT", replace(_CPU, MR=6), 3.0, alignment=1),
-        recorded("1000x1000x1000", _DIRECT, 8.0),
-        recorded("8x8x8", SmallCpuConfig(MR=4, NR=8, VW=8), 2.0),
-        recorded("128x128x128*16", _CPU, 40.0),
-    )
-    own = Entry("float32", "F32_F32_F32", records[: rng.randrange(1, 6)])
-    entries = [own, Entry("float64", "F64_F64_F64", records[:1], like=own)]
-    match, source = Match("generic", "cpu"), Source("measured", "by nobody")
-    return DatabaseFile.make(Path("x"), match, source, entries).document
+    def use_variable(self):
+        """Use hostile text as the environment variable."""
+        values = [one for one in _STRINGS if "\0" not in one and "\ud800" not in one]
+        text = self.rng.choice((*values, "::", "a/../b", "/dev"))
+        self.change = f"PYCLGEMM_DATABASES={text[:40]!r}"
+        load_database.cache_clear()
+        with patch.dict(os.environ, {"PYCLGEMM_DATABASES": text}):
+            self.command("explain", "64x64x64", "--architecture", "x86-64-v3")
 
+    def config_document(self):
+        config = self.rng.choice((_CPU, _DIRECT))
+        return {"path": config.family, **config.as_dict()}
 
-def _use_database(use):
-    """By the environment variable, or in the user's folder."""
-    is_named = use.rng.random() < 0.5
-    path = None if is_named else use.home / "data/pyclgemm/databases" / use.path.name
-    path = use.put(_database_document(use.rng), path=path)
-    with patch.dict(os.environ, {"PYCLGEMM_DATABASES": str(path)} if is_named else {}):
-        shape, level = use.rng.choice((("64x64x64", 3), ("13x21x17*4", 4)))
-        use.command("explain", shape, "--architecture", f"x86-64-v{level}")
-        use.multiply()
+    def use_config_file(self):
+        asked = parse_config(str(self.put(self.config_document())))
+        traits = traits_of(device_of(self.case["device"]))
+        choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
+        self.multiply(choice.config)
 
+    def use_config_mapping(self):
+        self.change = "a mapping"
+        self.multiply(_mutated(self.config_document(), self.rng))
 
-def _use_variable(use):
-    """The environment variable itself."""
-    values = [one for one in _STRINGS if "\0" not in one and "\ud800" not in one]
-    text = use.rng.choice((*values, "::", "a/../b", "/dev"))
-    use.done = f"PYCLGEMM_DATABASES={text[:40]!r}"
-    load_database.cache_clear()
-    with patch.dict(os.environ, {"PYCLGEMM_DATABASES": text}):
-        use.command("explain", "64x64x64", "--architecture", "x86-64-v3")
+    def use_config_text(self):
+        choice = self.rng.choice
+        value = choice((*map(str, _NUMBERS), *_STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
+        name = choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *_STRINGS[:12]))
+        text = choice((f"{name}={value}", f"MR=4,{name}={value}", f"{name}=1,{value}"))
+        self.change = f"the text {text[:60]!r}"
+        commands = (
+            ("explain", "64x64x64", "--path", "cpu", "--config", text),
+            ("source", value, "--architecture", "x86-64-v3"),
+            ("explain", f"64x64x{value}", "--architecture", "x86-64-v3"),
+            ("ab", "--change", text, "--shapes", value),
+            ("tune", "--dry-run", "--budget", "1", "--shapes", value),
+            ("explain", "8x8x8", "--device", value),
+        )
+        parsers = (lambda text: parse_config(f"cpu:{text}"), parse_config, parse_change)
+        chosen = choice((*commands, *parsers, parse_assignments))
+        if isinstance(chosen, tuple):
+            self.command(*chosen)
+        else:
+            chosen(text)
 
+    def use_tuning_log(self):
+        line = {"shape": "64x64x64:NT", "reason": "", "config": {"path": "cpu", **_CPU.as_dict()}}
+        outcomes = (("fine", 1e-3), ("wrong", None), ("crash", None))
+        lines = [{**line, "status": status, "seconds": seconds} for status, seconds in outcomes]
+        for logged in TuningLog(self.put(lines, lines=True)):
+            status, seconds = logged.outcome.status, logged.outcome.seconds
+            usable = status != "fine" if seconds is None else _is_figure(seconds) and seconds > 0
+            assert usable, f"a time of {seconds!r} s is taken for one"
 
-def _config_document(use):
-    config = use.rng.choice((_CPU, _DIRECT))
-    return {"path": config.family, **config.as_dict()}
+    def use_ceilings(self):
+        queue = new_queue(context_of(self.case["device"]))
+        folder = self.home / "ceilings"
+        ceilings = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024", {"matrix": 1e12})
+        with patch.multiple(
+            "pyclgemm.analysis.ceilings", ceilings_folder=lambda: folder,
+            measure_ceilings=lambda *_: [asdict(ceilings)],
+        ):  # fmt: skip
+            ceilings_of(queue)
+            (path,) = folder.glob("*.json")
+            self.put(json.loads(path.read_text(encoding="utf-8")), path=path)
+            got = ceilings_of(queue)
+        figures = asdict(got) | {"date": None}
+        for holder, key in _values(figures):
+            value = holder[key]
+            usable = value is None or isinstance(value, (dict, list)) or _is_figure(value)
+            assert usable, f"{value!r} is taken for a figure"
 
-
-def _use_config_file(use):
-    asked = parse_config(str(use.put(_config_document(use))))
-    traits = traits_of(device_of(use.case["device"]))
-    choice = asked.choose(GemmShape(64, 64, 64).problem(), traits, load_database())
-    use.multiply(choice.config)
-
-
-def _use_config_mapping(use):
-    use.done = "a mapping"
-    use.multiply(_mutated(_config_document(use), use.rng))
-
-
-def _use_config_text(use):
-    value = use.rng.choice((*map(str, _NUMBERS), *_STRINGS, "9" * 5000, "1_0", "0x10", "-0", "+1"))
-    name = use.rng.choice(("MR", "KC", "mr", "MR", "ſ", "MR" * 9999, *_STRINGS[:12]))
-    text = use.rng.choice((f"{name}={value}", f"MR=4,{name}={value}", f"{name}=1,{value}"))
-    use.done = f"the text {text[:60]!r}"
-    commands = (
-        ("explain", "64x64x64", "--path", "cpu", "--config", text),
-        ("source", value, "--architecture", "x86-64-v3"),
-        ("explain", f"64x64x{value}", "--architecture", "x86-64-v3"),
-        ("ab", "--change", text, "--shapes", value),
-        ("tune", "--dry-run", "--budget", "1", "--shapes", value),
-        ("explain", "8x8x8", "--device", value),
-    )
-    parsers = (lambda text: parse_config(f"cpu:{text}"), parse_config, parse_change)
-    chosen = use.rng.choice((*commands, *parsers, parse_assignments))
-    if isinstance(chosen, tuple):
-        use.command(*chosen)
-    else:
-        chosen(text)
-
-
-def _is_figure(value):
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0
-
-
-def _use_tuning_log(use):
-    line = {"shape": "64x64x64:NT", "reason": "", "config": {"path": "cpu", **_CPU.as_dict()}}
-    outcomes = (("fine", 1e-3), ("wrong", None), ("crash", None))
-    lines = [{**line, "status": status, "seconds": seconds} for status, seconds in outcomes]
-    for logged in TuningLog(use.put(lines, lines=True)):
-        status, seconds = logged.outcome.status, logged.outcome.seconds
-        usable = status != "fine" if seconds is None else _is_figure(seconds) and seconds > 0
-        assert usable, f"a time of {seconds!r} s is taken for one"
-
-
-def _use_ceilings(use):
-    queue = new_queue(context_of(use.case["device"]))
-    folder = use.home / "ceilings"
-    measured = Ceilings({"float32": 1e11}, 1e10, 2e10, None, 1e-5, "2024-01-01", {"matrix": 1e12})
-    patched = {"measure_ceilings": lambda *_: [asdict(measured)], "ceilings_folder": lambda: folder}
-    with patch.multiple("pyclgemm.analysis.ceilings", **patched):
-        ceilings_of(queue)
-        (path,) = folder.glob("*.json")
-        use.put(json.loads(path.read_text(encoding="utf-8")), path=path)
-        got = ceilings_of(queue)
-    figures = asdict(got) | {"date": None}
-    for holder, key in _places(figures):
-        value = holder[key]
-        usable = value is None or isinstance(value, (dict, list)) or _is_figure(value)
-        assert usable, f"{value!r} is taken for a figure"
+    def use_ab_log(self):
+        append_record(self.path, ab_record())
+        line = json.loads(self.path.read_text())
+        self.command("ab", "--table", str(self.put([line, line], lines=True)))
 
 
-def _use_ab_log(use):
-    append_record(use.path, ab_record())
-    line = json.loads(use.path.read_text())
-    use.command("ab", "--table", str(use.put([line, line], lines=True)))
-
-
-_USERS = {
-    name.removeprefix("_use_"): use for name, use in globals().items() if name.startswith("_use_")
-}
+_KINDS = tuple(name.removeprefix("use_") for name in vars(_Use) if name.startswith("use_"))

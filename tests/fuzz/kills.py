@@ -10,47 +10,37 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pyclgemm.selection.database import read_file
 from tests.support.system import is_running, tree_first, wait_until
 
-from .campaign import Campaign, Skipped, run_in_threads, simpler
+from .campaign import Campaign, Skipped, run_in_threads
 
-#: Far enough apart that no tuner's record stands in for another one's.
+#: Far enough apart that no tuner's record replaces another one's.
 SHAPES = ("16x16x16", "80x80x80", "400x400x400", "2000x2000x2000")
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGKILL")
-#: What a signal may wait for, beside the start.
+#: When a signal is sent: after the start, the first trial, or the begin of the save.
 MOMENTS = ("start", "trials", "save")
 
 _BUDGET = 0.8
-#: A second run's; it is ended as soon as it has tried enough.
-_LONG_BUDGET, _ENOUGH = 60.0, 8
-#: Seconds within which a tuner that got its signal has to end.
+#: The budget of a second run, and the number of new trials after which it is ended.
+_LONG_BUDGET, _NEW_TRIALS = 60.0, 8
+#: Seconds within which a tuner has to end after its signal.
 _PATIENCE = 20.0
-#: Trials of earlier runs that a second run measures again: the best, and what the library takes.
+#: Logged trials that a second run may measure again: the best ones, and the library's choice.
 _MEASURED_AGAIN = 4
-
-
-@dataclass
-class _Tuner:
-    """A tuner that was started; `output` is the file with what it printed."""
-
-    shape: str
-    process: subprocess.Popen[bytes]
-    output: Path
-
-    @property
-    def printed(self):
-        return self.output.read_text(errors="replace")
 
 
 class Kills(Campaign):
     """Short runs of the tuner, several at once on one database, each ended by a signal."""
 
     seconds_per_case = 60.0
+    plain = {
+        "together": False,
+        "tuners": [{"group": False, "delay": 0.0, "after": "start", "signal": "SIGTERM"}],
+    }
 
     def cases(self, rng):
         """Signals, moments and numbers of tuners."""
@@ -69,101 +59,103 @@ class Kills(Campaign):
             yield {"tuners": tuners, "together": together}
 
     def run(self, case):
-        """Run the tuners, send the signals, and look at what is left."""
+        """Run the tuners, send the signals, and check the files that are left."""
         if os.name != "posix" or not Path("/proc/self").is_dir():
             raise Skipped("signals are POSIX's, and processes are looked up in /proc")
         with tempfile.TemporaryDirectory(prefix="pyclgemm-kills-") as folder:
             home = Path(folder)
-            # Together they go on until the last one's moment has come.
+            # Together they run until the last one's moment has come.
             budget = _LONG_BUDGET if case["together"] else _BUDGET
-            started = [_start(home, one["shape"], budget) for one in case["tuners"]]
-            pairs = list(zip(case["tuners"], started, strict=True))
-            together = threading.Barrier(len(started) if case["together"] else 1)
-            sends = [partial(_send_signal, *pair, home, together) for pair in pairs]
+            tuners = [_Tuner(home, one["shape"], budget) for one in case["tuners"]]
+            pairs = list(zip(case["tuners"], tuners, strict=True))
+            together = threading.Barrier(len(tuners) if case["together"] else 1)
+            sends = [partial(_send_signal, one, tuner, together) for one, tuner in pairs]
             try:
                 run_in_threads(sends, 3 * _PATIENCE, "sending signals")
                 for one, tuner in pairs:
-                    _check_ending(one, tuner)
+                    _check_ending(one["signal"], tuner)
             finally:
-                for tuner in started:
-                    _kill_session(tuner.process.pid)
+                for tuner in tuners:
+                    tuner.kill()
             killed = any(one["signal"] == "SIGKILL" for one in case["tuners"])
-            _check_files(home, [one.shape for one in started if "saved in" in one.printed], killed)
-            _check_resumption(home, case["tuners"][0]["shape"])
-
-    def smaller(self, case):
-        """One tuner alone, then fewer, then simpler moments."""
-        yield from simpler(case, {"together": False}, lists=["tuners"])
-        plain = {"group": False, "delay": 0.0, "after": "start", "signal": "SIGTERM"}
-        for number, one in enumerate(case["tuners"]):
-            for other in simpler(one, plain):
-                others = list(case["tuners"])
-                others[number] = other
-                yield case | {"tuners": others}
+            _check_files(home, [one.shape for one in tuners if "saved in" in one.printed], killed)
+            _check_resumption(tuners[0])
 
 
-def _start(home, shape, budget):
-    stub = Path(__file__).with_name("stub_tuner.py")
-    command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
-    folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
-    output = home / f"{shape}-{time.monotonic_ns()}.txt"
-    with output.open("wb") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            env=tree_first() | folders, start_new_session=True,
-        )  # fmt: skip
-    return _Tuner(shape, process, output)
+class _Tuner:
+    """A tuner in a session of its own."""
+
+    def __init__(self, home, shape, budget):
+        self.home, self.shape = home, shape
+        stub = Path(__file__).with_name("stub_tuner.py")
+        command = [sys.executable, str(stub), "tune", "--shapes", shape, "--budget", str(budget)]
+        folders = {name: str(home / name) for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")}
+        self._output = home / f"{shape}-{time.monotonic_ns()}.txt"
+        with self._output.open("wb") as file:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                env=tree_first() | folders, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def printed(self):
+        return self._output.read_text(errors="replace")
+
+    def trials(self):
+        """The configurations that were logged for the shape, as text."""
+        found = []
+        for path in self.home.rglob("tuning/*.jsonl"):
+            for line in path.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    document = json.loads(line)
+                    if document["shape"] == self.shape:
+                        found.append(json.dumps(document["config"], sort_keys=True))
+        return found
+
+    def has_come_to(self, moment):
+        """Whether the tuner has reached a moment, or has ended."""
+        if moment == "start" or self.process.poll() is not None:
+            return True
+        if moment == "trials":
+            return bool(self.trials())
+        return any(self.home.rglob("databases/.*"))  # its lock, or a file that will be renamed
+
+    def has_processes(self):
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                session = stat.read_text().rsplit(")", 1)[1].split()[3]
+                if int(session) == self.process.pid and is_running(int(stat.parent.name)):
+                    return True
+        return False
+
+    def kill(self):
+        """End all processes that are left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _send_signal(one, tuner, home, together):
-    """Send a tuner its signal at its moment; `together` is where it waits for the others."""
-    process = tuner.process
-    wait_until(
-        lambda: process.poll() is not None or _has_come(one, home),
-        f"the tuner of {tuner.shape} has not ended", _PATIENCE, pause=0.002,
-    )  # fmt: skip
+def _send_signal(one, tuner, together):
+    """Send a tuner its signal at its moment, when all tuners have reached the barrier."""
+    late = f"the tuner of {tuner.shape} has not ended"
+    wait_until(lambda: tuner.has_come_to(one["after"]), late, _PATIENCE, pause=0.002)
     time.sleep(one["delay"])
     together.wait(_PATIENCE)
     send = os.killpg if one["group"] else os.kill
     with contextlib.suppress(ProcessLookupError):
-        if process.poll() is None:
-            send(process.pid, getattr(signal, one["signal"]))
+        if tuner.process.poll() is None:
+            send(tuner.process.pid, getattr(signal, one["signal"]))
 
 
-def _has_come(one, home):
-    if one["after"] == "trials":
-        return any(_trials(home, one["shape"]))
-    if one["after"] == "save":
-        return any(home.rglob("databases/.*"))  # its lock, or a file on the way
-    return True
-
-
-def _kill_session(session):
-    """End what is left of a tuner that should have ended by itself."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(session, signal.SIGKILL)
-
-
-def _runs(session):
-    """Whether a process of a session runs."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            if int(fields[3]) == session and is_running(int(stat.parent.name)):
-                return True
-    return False
-
-
-def _check_ending(one, tuner):
-    number = int(getattr(signal, one["signal"]))
+def _check_ending(name, tuner):
+    number = int(getattr(signal, name))
     status = tuner.process.wait(_PATIENCE)
-    what = f"after {one['signal']} the tuner printed {tuner.printed}"
+    what = f"after {name} the tuner printed {tuner.printed}"
     # 0: it was done before; 1: it had nothing to save; -number: Python was still starting.
     assert status in {0, 1, 128 + number, -number}, f"exit status {status}; {what}"
-    # Ctrl-C while modules are imported is Python's own.
+    # Python itself reports a Ctrl-C while modules are imported.
     assert "Traceback" not in tuner.printed or "KeyboardInterrupt" in tuner.printed, what
     outlived = f"processes outlived their tuner by {_PATIENCE} s"
-    wait_until(lambda: not _runs(tuner.process.pid), outlived, _PATIENCE)
+    wait_until(lambda: not tuner.has_processes(), outlived, _PATIENCE)
 
 
 def _check_files(home, saved, killed):
@@ -178,34 +170,22 @@ def _check_files(home, saved, killed):
     assert killed or not left, f"temporary files were left: {left}"
 
 
-def _trials(home, shape):
-    """The configurations that were logged for a shape, as text."""
-    found = []
-    for path in home.rglob("tuning/*.jsonl"):
-        for line in path.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                document = json.loads(line)
-                if document["shape"] == shape:
-                    found.append(json.dumps(document["config"], sort_keys=True))
-    return found
-
-
-def _check_resumption(home, shape):
-    """A second run knows all logged trials, measures only the best of them again, and saves."""
-    before = _trials(home, shape)
-    again = _start(home, shape, _LONG_BUDGET)
+def _check_resumption(tuner):
+    """A second run knows all logged trials, measures few of them again, and saves."""
+    before = tuner.trials()
+    again = _Tuner(tuner.home, tuner.shape, _LONG_BUDGET)
     deadline = time.monotonic() + _PATIENCE
     try:
-        while len(_trials(home, shape)) < len(before) + _ENOUGH and time.monotonic() < deadline:
+        while len(again.trials()) < len(before) + _NEW_TRIALS and time.monotonic() < deadline:
             time.sleep(0.02)
         again.process.send_signal(signal.SIGINT)
         status = again.process.wait(_PATIENCE)
     finally:
-        _kill_session(again.process.pid)
+        again.kill()
     assert status == 0, f"a second run ended with {status}: {again.printed}"
     resumed = re.search(r"resumed with (\d+) trials", again.printed)
     known = int(resumed[1]) if resumed else 0
     assert known == len(before), f"{len(before)} trials were logged; {again.printed}"
-    repeated = [config for config in _trials(home, shape)[len(before) :] if config in before]
+    repeated = [config for config in again.trials()[len(before) :] if config in before]
     assert len(repeated) <= _MEASURED_AGAIN, f"logged trials were measured again: {repeated}"
-    _check_files(home, [shape], killed=True)
+    _check_files(tuner.home, [tuner.shape], killed=True)

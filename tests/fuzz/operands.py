@@ -1,4 +1,4 @@
-"""The arrays of a case: their elements, and the guarded buffers that they lie in."""
+"""The arrays of a case: their elements, and the guarded buffers that contain them."""
 
 import math
 from dataclasses import fields
@@ -9,16 +9,16 @@ import numpy as np
 from tests.support.buffers import GuardedArray, Layout, blank, guarded_tensors
 from tests.support.reference import COMPLEX_DTYPES
 
-#: By how much each set of arrays starts later in its buffers than the one before, in elements:
-#: all have one alignment, and share what was prepared.
+#: Elements by which each set of arrays starts later in its buffers than the set before. All sets
+#: have one alignment, and so share prepared calls.
 _SHIFT = 64
 
-#: Sorts of elements, which find different faults, with how often each is drawn.
+#: Sorts of elements, which find different faults, with their weights.
 SORTS = {"uniform": 8, "integers": 6, "wide": 3, "special": 4, "large": 2, "tiny": 2}
 
 
 def _drawn_values(rng, shape, dtype, sort, depth):
-    """Elements of a sort; `depth` is how many products are summed."""
+    """Elements of a sort; `depth` is the number of products in a sum."""
     if dtype in COMPLEX_DTYPES:
         part = {"complex64": "float32", "complex128": "float64"}[dtype]
         parts = _drawn_values(rng, (*shape, 2), part, sort, depth)
@@ -48,7 +48,7 @@ def _drawn_values(rng, shape, dtype, sort, depth):
 
 
 class _HostArray:
-    """What `GuardedArray` is on a device, for an array of NumPy's."""
+    """The counterpart of `GuardedArray` for an array of NumPy."""
 
     def __init__(self, _queue, values, _strides, _lead):
         self.initial, self.array = values, values.copy()
@@ -63,7 +63,7 @@ class _HostArray:
 class Operands:
     """Guarded arrays of one call, by name, and their values; None where the case has none.
 
-    `c` has values alone where the call accumulates in place: those that `destination` begins with.
+    If the call accumulates in place, `c` has values alone: those of a new `destination`.
     """
 
     def __init__(self, queue, case, number):
@@ -92,14 +92,14 @@ class Operands:
         return self.guarded[name] and self.guarded[name].array
 
     def check_unchanged(self):
-        """No input has changed, nor anything around it."""
+        """Fail if an input has changed, or anything around it."""
         for name, guarded in self.guarded.items():
             if guarded is not None:
                 unchanged = guarded.get().tobytes() == self.values[name].tobytes()
                 assert unchanged, f"{name} has changed, which is an input"
 
     def _make(self, shape, dtype, strides, lead, rng):
-        """An array full of NaN, or with elements of the generator."""
+        """An array with elements of the generator, or full of NaN without one."""
         case, values = self._case, blank(shape, dtype)
         if rng is not None:
             values = _drawn_values(rng, shape, dtype, case["values"], case["k"])
@@ -112,25 +112,24 @@ class Operands:
         return self._make((case["n"],), case["result"], (case["bias"],), lead, rng)
 
     def _placed(self, role, rng):
-        """The array of a role, three-dimensional if it is a stack."""
-        case, layout = self._case, self._case[role]
+        """The array of a role, which is three-dimensional if it is a stack."""
+        case, facts = self._case, self._case[role]
         m, n, k = case["m"], case["n"], case["k"]
-        rows, columns = {"a": (m, k), "b": (k, n)}.get(role, (m, n))
-        if layout["trans"] != "N":
-            rows, columns = columns, rows
-        plain = Layout(**{one.name: layout[one.name] for one in fields(Layout)})
-        shape = (rows, columns)
-        strides = plain.strides(shape)
-        stack = _stack_kind(case, role, layout["stack"])
+        shape = {"a": (m, k), "b": (k, n)}.get(role, (m, n))
+        if facts["trans"] != "N":
+            shape = shape[::-1]
+        layout = Layout(**{one.name: facts[one.name] for one in fields(Layout)})
+        strides = layout.strides(shape)
+        stack = _stack_kind(case, role, facts["stack"])
         if stack != "matrix":
-            strides = (plain.between(shape, stack), *strides)
+            strides = (layout.between(shape, stack), *strides)
             shape = (case["batch"], *shape)
         dtype = case["dtype"] if role in ("a", "b") else case["result"]
-        return self._make(shape, dtype, strides, plain.lead, rng)
+        return self._make(shape, dtype, strides, layout.lead, rng)
 
 
 class Tensors(Operands):
-    """Those of a transform."""
+    """The tensors and the matrix of a transform."""
 
     def __init__(self, queue, case, number):
         self._queue, self._case = queue, case
@@ -138,10 +137,11 @@ class Tensors(Operands):
         k, dtype = case["extent"], case["dtype"]
         self._blank = blank((case["count"], k, k, k), dtype)
         strides = {"row": (k + 1, 1), "column": (1, k), "backwards": (-k, 1)}[case["matrix"]]
-        values = rng.uniform(-1, 1, (k, k)).astype(dtype)
+        matrix = rng.uniform(-1, 1, (k, k)).astype(dtype)
+        tensors = rng.uniform(-1, 1, self._blank.shape).astype(dtype)
         self.guarded = {
-            "tensors": self._laid("tensors", rng.uniform(-1, 1, self._blank.shape).astype(dtype)),
-            "matrix": GuardedArray(queue, values, strides),
+            "tensors": self._laid("tensors", tensors),
+            "matrix": GuardedArray(queue, matrix, strides),
         }
         self.values = {name: one.initial for name, one in self.guarded.items()}
 
@@ -153,11 +153,11 @@ class Tensors(Operands):
 
 
 def _stack_kind(case, role, kind):
-    """How the matrices of a role lie; a destination has no two in one place."""
+    """The layout of a role's matrices: those of a destination never share memory."""
     if case["entry"] not in ("batched", "sequence"):
         return "matrix"
     is_shared = kind in ("shared", "matrix")
     if role == "out" or (role == "a" and case["b"]["stack"] in ("shared", "matrix")):
-        # One operand at least tells how many products there are.
+        # At least one operand must tell the number of products.
         return "apart" if is_shared else kind
     return "packed" if is_shared and case["entry"] == "sequence" else kind

@@ -1,9 +1,11 @@
 """Run campaigns within a budget of seconds or cases, and report what failed."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -12,25 +14,25 @@ from dataclasses import astuple
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
 
 from .campaign import BLOCK, Case, Skipped, load
 from .worker import Died, Outcome, Worker, run_alone
 
-#: A worker that has held more bytes ends with its block: drivers keep what they have built.
-_MOST_MEMORY = 3 << 30
-#: Failures after which a campaign stops: there is enough to mend.
-_MOST_FAILURES = 60
-#: Failures that are made smaller, at most; others are printed as they were found.
-_MOST_MINIMISED = 5
-#: Seconds between two looks at the progress: for a bar on a terminal, and for a line elsewhere.
-_BAR_SECONDS, _LINE_SECONDS = 0.5, 30.0
+#: Resident bytes from which a worker's process ends with its block: drivers keep their kernels.
+_MAX_RESIDENT = 3 << 30
+#: Failures after which a campaign stops.
+_MAX_FAILURES = 60
+#: Failures that are minimised; others are printed as they were found.
+_MAX_MINIMISED = 5
+#: Seconds between two messages of the progress: on a terminal, and elsewhere.
+_STATUS_SECONDS, _LINE_SECONDS = 0.5, 30.0
 
 
 class Journal:
-    """What a run has done, as JSON lines: enough to go on after it was ended.
+    """What a run has done, as JSON lines, so that it can be resumed.
 
-    The first line has the seed, each other one a case: how it ended, and what it was if it failed.
+    The first line has the seed, each other one the outcome of a case, with the case if it failed.
     """
 
     def __init__(self, path, *, resume):
@@ -41,7 +43,7 @@ class Journal:
         before = self._file.read()
         self.entries = []  # of the run that is resumed
         for line in before.splitlines():
-            with contextlib.suppress(json.JSONDecodeError):  # of a line that was cut off
+            with contextlib.suppress(json.JSONDecodeError):  # a line that was cut off
                 self.entries.append(json.loads(line))
         if before and not before.endswith("\n"):
             self._file.write("\n")
@@ -51,10 +53,10 @@ class Journal:
 
 
 class CampaignRun:
-    """One campaign: what came of it so far, and a pool of workers that goes on with it.
+    """One campaign: its outcomes so far, and a pool of workers that continues it.
 
-    `plan` says what to run: the seed, the most cases, the number of workers (jobs) and the bytes
-    of their address space (memory, 0 for no limit), and a block to run alone, or None.
+    `plan` has the seed, the largest number of cases or None, the number of workers (jobs), the
+    bytes of their address space (memory, 0 for no limit), and a block to run alone, or None.
     """
 
     def __init__(self, name, plan, journal):
@@ -63,25 +65,29 @@ class CampaignRun:
         self._counts = defaultdict[str, Counter[str]](Counter)  # of each status, by device
         #: Case, outcome and block of each failure; the case is {} if drawing cases failed.
         self._failures: list[tuple[Case, Outcome, int]] = []
-        #: The next case of each block that was begun; `BLOCK` where it is complete.
-        self._positions: dict[int, int] = {}
-        self._unavailable = ""
+        self._unavailable = ""  # why no case can run here
         self._is_over = False
         self._lock = threading.Lock()
+        #: The next case of each block that was begun.
+        self._positions: dict[int, int] = {}
         for entry in journal.entries:
             if entry.get("campaign") == name:
                 self._add(entry)
-        self._begun = self._total()
+                self._positions[entry["block"]] = entry["index"] + 1
+        complete = {block for block, position in self._positions.items() if position == BLOCK}
+        blocks = itertools.count() if plan.block is None else [plan.block]
+        self._blocks = itertools.filterfalse(complete.__contains__, blocks)
+        cases = sys.maxsize if plan.cases is None else max(0, plan.cases - self._total())
+        self._budget = threading.Semaphore(cases)
 
     def run(self, seconds):
         """Keep all workers busy until the budget is spent."""
         self._until = time.monotonic() + seconds
-        self._starts = self._first_cases()
         workers = [Worker(self.name, self._plan.memory) for _ in range(self._plan.jobs)]
         with ThreadPoolExecutor(len(workers)) as pool:
             futures = [pool.submit(self._work, worker) for worker in workers]
             try:
-                self._watch(futures)
+                self._show_progress(futures)
             finally:
                 self._is_over = True
                 while wait(futures, 0.1).not_done:
@@ -91,13 +97,12 @@ class CampaignRun:
             future.result()
 
     def report(self, seconds):
-        """Fill `reports`: one failure of each sort, made smaller for as many seconds each."""
-        for failure in self._failures:
-            outcome = failure[1]
+        """Fill `reports`: one failure of each sort, minimised for as many seconds each."""
+        for case, outcome, block in self._failures:
             sort = (outcome.kind, re.sub(r"[-\d.e+]+", "#", outcome.headline[:60]))
             if sort not in self.reports:
-                wants_smaller = len(self.reports) < _MOST_MINIMISED
-                self.reports[sort] = self._reported(*failure, seconds * wants_smaller)
+                limit = seconds if len(self.reports) < _MAX_MINIMISED else 0
+                self.reports[sort] = self._reported(case, outcome, block, limit)
 
     def summary(self):
         """The totals, a line for each device."""
@@ -116,75 +121,50 @@ class CampaignRun:
         return sum(counts.total() for counts in self._counts.values())
 
     def _add(self, entry):
-        """Count a case, as its line of the journal has it."""
+        """Count a case by its journal entry."""
         outcome = Outcome(*entry["outcome"])
         self._counts[entry["device"]][outcome.status] += 1
-        self._positions[entry["block"]] = entry["index"] + 1
         if outcome.failed:
             self._failures.append((entry["case"], outcome, entry["block"]))
 
-    def _first_cases(self):
-        """Blocks to work on with the first case of each: those left unfinished, then new ones."""
-        block = self._plan.block or 0
-        while True:
-            first = self._positions.get(block, 0)
-            if first < BLOCK:
-                yield block, first
-            block += 1
-            if self._plan.block is not None:
-                return
-
-    def _watch(self, futures):
-        """Show how far the campaign is until all workers are done."""
-        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        begin = time.monotonic()
-        with Progress(*columns, transient=True) as bar:
-            task = bar.add_task(self.name, total=self._until - begin)
-            is_terminal = bar.console.is_terminal
-            while wait(futures, _BAR_SECONDS if is_terminal else _LINE_SECONDS).not_done:
-                now = time.monotonic()
-                cases = f"{self.name}: {self._total()} cases"
-                bar.update(task, description=cases, completed=now - begin)
+    def _show_progress(self, futures):
+        """Show the number of cases until all workers are done."""
+        with Console().status(self.name) as status:
+            is_terminal = status.console.is_terminal
+            while wait(futures, _STATUS_SECONDS if is_terminal else _LINE_SECONDS).not_done:
+                left = max(0.0, self._until - time.monotonic())
+                message = f"{self.name}: {self._total()} cases, {left:.0f} s left"
+                status.update(message)
                 if not is_terminal:
-                    click.echo(f"{cases}, {max(0.0, self._until - now):.0f} s left")
+                    click.echo(message)
 
     def _work(self, worker):
         """Run block after block."""
         with contextlib.closing(worker):
-            while (start := self._next_block()) is not None:
-                block, first = start
+            while (block := self._next_block()) is not None:
                 try:
                     cases = worker.cases(self._plan.seed, block)
-                except Skipped as reason:
-                    self._unavailable = str(reason)
+                except (Skipped, Died) as error:
+                    if isinstance(error, Died):
+                        self._record(block, 0, {}, error.outcome)
+                    else:
+                        self._unavailable = str(error)
                     self._is_over = True
                     return
-                except Died as death:
-                    self._record(block, 0, {}, death.outcome)
-                    self._is_over = True
-                    return
-                for index in range(first, BLOCK):
-                    if not self._takes_one():
+                for index in range(self._positions.get(block, 0), BLOCK):
+                    if self._is_spent() or not self._budget.acquire(blocking=False):
                         return
                     self._record(block, index, cases[index], worker.run(cases[index]))
-                if worker.held > _MOST_MEMORY:
+                if worker.resident > _MAX_RESIDENT:
                     worker.close()
 
     def _next_block(self):
         with self._lock:
-            return None if self._is_spent() else next(self._starts, None)
-
-    def _takes_one(self):
-        """Whether there is budget for one more case, which is then begun."""
-        with self._lock:
-            is_spent = self._is_spent()
-            self._begun += not is_spent
-            return not is_spent
+            return None if self._is_spent() else next(self._blocks, None)
 
     def _is_spent(self):
-        has_enough = self._plan.cases is not None and self._begun >= self._plan.cases
-        has_failed = len(self._failures) >= _MOST_FAILURES
-        return self._is_over or has_enough or has_failed or time.monotonic() >= self._until
+        has_enough = len(self._failures) >= _MAX_FAILURES
+        return self._is_over or has_enough or time.monotonic() >= self._until
 
     def _record(self, block, index, case, outcome):
         entry = {"campaign": self.name, "block": block, "index": index, "outcome": astuple(outcome)}
@@ -207,24 +187,20 @@ class CampaignRun:
             return report(name, outcome, of_block)
         if seconds:
             click.echo(f"{name}: making a failure smaller ({outcome.kind}), at most {seconds:g} s")
-            outcome_alone = run_alone(name, case, memory)
-            if not outcome_alone.failed:
-                remark = "It does not fail alone, so what ran before it counts. Alone:"
+            alone = run_alone(name, case, memory)
+            if not alone.failed:
+                remark = "It does not fail alone: cases before it matter. The case and its block:"
                 return report(name, outcome, remark, of_case(name, case), of_block)
-            until = time.monotonic() + seconds
-            case, outcome = minimised(name, case, outcome_alone, until, memory)
+            case, outcome = minimised(name, case, alone, seconds, memory)
         return report(name, outcome, of_case(name, case))
 
 
-def minimised(where, case, outcome, until, memory):
-    """The smallest case found until then that fails in the same way, and its outcome.
-
-    It is run once more alone; the case itself is returned if that does not fail.
-    """
+def minimised(where, case, outcome, seconds, memory):
+    """The smallest case, of those tried, that fails alone in the same way, and its outcome."""
+    until = time.monotonic() + seconds
     campaign = load(where)
-    found = case
-    tried = [case]
-    candidates = campaign.smaller(found)
+    smallest, tried = case, [case]
+    candidates = campaign.smaller(case)
     with contextlib.closing(Worker(where, memory)) as worker:
         while time.monotonic() < until and (candidate := next(candidates, None)) is not None:
             if candidate in tried:
@@ -232,10 +208,10 @@ def minimised(where, case, outcome, until, memory):
             tried.append(candidate)
             result = worker.run(candidate)
             if result.failed and result.kind == outcome.kind:
-                found = candidate
-                candidates = campaign.smaller(found)
-    again = run_alone(where, found, memory)
-    return (found, again) if again.failed else (case, outcome)
+                smallest = candidate
+                candidates = campaign.smaller(candidate)
+    again = run_alone(where, smallest, memory)
+    return (smallest, again) if again.failed else (case, outcome)
 
 
 def of_case(campaign, case):

@@ -1,6 +1,6 @@
 """Processes that draw and run cases, so that a crash or a hang ends no more than a process.
 
-`Worker` is the parent's side, `work` what the process does.
+`Worker` is the parent's side; `work` is what the process does.
 """
 
 import contextlib
@@ -22,11 +22,10 @@ from pathlib import Path
 
 from .campaign import BLOCK, Case, Skipped, load
 
-#: Importing the library and opening its devices may take so long on a busy machine; so may the
-#: drawing of a block of cases.
+#: Limit for importing the library, opening its devices, and drawing a block, on a busy machine.
 _START_SECONDS = 120.0
-#: Characters at the end of what a process printed before it died.
-_LAST_WORDS = 1500
+#: How many characters of a dead process's output are kept, from its end.
+_OUTPUT_TAIL = 1500
 #: Frames of an unexpected exception that a report shows.
 _FRAMES = 6
 
@@ -51,39 +50,37 @@ class Outcome:
 
 
 class Died(Exception):
-    """A worker process ended, or had to be ended; the outcome of what it did."""
+    """A worker process ended, or had to be ended: the kind of failure and a message."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        self.outcome = Outcome("failed", kind, message)
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome("failed", *self.args)
 
 
 class Worker:
-    """Draws and runs cases in a process, after each failure in a fresh one: it may be spoilt."""
+    """Draws and runs cases in a process, and replaces the process after each failure."""
 
     def __init__(self, where: str, memory: int = 0) -> None:
         self._where, self._memory = where, memory
         self._process = None
-        self.held = 0  # bytes that the process held after the last case
+        self.resident = 0  # bytes of the process after the last case
 
     def cases(self, seed: int, block: int) -> list[Case]:
-        """The cases of a block; `Skipped` if there are none here, `Died` if drawing them fails."""
-        kind, cases = self._ask((seed, block), _START_SECONDS)
-        if kind == "unavailable":
-            raise Skipped(cases)
-        return cases
+        """Draw the cases of a block: `Skipped` if none can run here, `Died` if drawing fails."""
+        return self._ask((seed, block), _START_SECONDS)
 
     def run(self, case: Case) -> Outcome:
         """Run one case."""
         try:
-            _, outcome, self.held = self._ask(case, None)
+            outcome, self.resident = self._ask(case)
         except Died as death:
-            return death.outcome
+            outcome = death.outcome
         if outcome.failed:
             self.close()
         return outcome
 
     def close(self) -> None:
-        """End the process and what it has started; the next case has a new one."""
+        """End the process and its children; the next case gets a new process."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -104,15 +101,15 @@ class Worker:
             env=dict.fromkeys(threads, "1") | os.environ,
         )  # fmt: skip
         theirs.close()
-        self._seconds = self._answer(_START_SECONDS)[1]
+        self._seconds_per_case = self._answer(_START_SECONDS)
 
-    def _ask(self, request, seconds):
-        """The answer within so many seconds; None for those of a case."""
+    def _ask(self, request, seconds=None):
+        """Send a request and return the answer, within the time of a case by default."""
         if self._process is None:
             self._start()
-        with contextlib.suppress(OSError):  # of a dead process; the answer shows it
+        with contextlib.suppress(OSError):  # a dead process: `_answer` raises
             self._pipe.send(request)
-        return self._answer(seconds or self._seconds)
+        return self._answer(seconds or self._seconds_per_case)
 
     def _answer(self, seconds):
         process = self._process
@@ -124,15 +121,15 @@ class Worker:
             code = process.wait()
             kind = f"crash {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
             raise self._died(kind, "the process ended") from None
-        if answer[0] == "broken":
-            raise self._died("broken campaign", answer[1])
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     def _died(self, kind, message):
         self.close()
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
-        return Died(kind, f"{message}; it printed:\n{text[-_LAST_WORDS:]}" if text else message)
+        return Died(kind, f"{message}; it printed:\n{text[-_OUTPUT_TAIL:]}" if text else message)
 
 
 def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:
@@ -142,12 +139,21 @@ def run_alone(where: str, case: Case, memory: int = 0) -> Outcome:
 
 
 def resident_bytes() -> int:
-    """Bytes of this process in memory; where the system does not say, the most there ever were."""
+    """Bytes of this process in memory, or the most there ever were if the system hides these."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _drawn(campaign, where, seed, block):
+    """The cases of a block as JSON returns them, or the exception that says why there are none."""
+    rng = random.Random(f"{seed} {where} {block}")
+    try:
+        return json.loads(json.dumps(list(itertools.islice(campaign.cases(rng), BLOCK))))
+    except Skipped as reason:
+        return reason
 
 
 def _outcome_of(campaign, case):
@@ -162,37 +168,25 @@ def _outcome_of(campaign, case):
         return Outcome("failed", type(error).__name__, traceback.format_exc(-_FRAMES).strip())
 
 
-def _answers(pipe, where):
-    """Say how long a case may take; then answer seeds with blocks, and cases with outcomes."""
-    campaign = load(where)
-    yield "ready", campaign.seconds_per_case
-    while True:
-        request = pipe.recv()
-        if isinstance(request, dict):
-            yield "outcome", _outcome_of(campaign, request), resident_bytes()
-            continue
-        seed, block = request
-        rng = random.Random(f"{seed} {where} {block}")
-        try:
-            cases = list(itertools.islice(campaign.cases(rng), BLOCK))
-            yield "cases", json.loads(json.dumps(cases))  # as they are repeated
-        except Skipped as reason:
-            yield "unavailable", str(reason)
-
-
 def work(where: str, memory: str, descriptor: str) -> None:
-    """Serve the parent at the other end of a pipe, until it closes that."""
+    """Send the seconds per case, then answer the parent's requests until it closes the pipe."""
     os.set_inheritable(int(descriptor), False)
     pipe = Connection(int(descriptor))
     faulthandler.enable(sys.__stderr__)
     try:
         if int(memory):
             resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
-        for answer in _answers(pipe, where):
-            pipe.send(answer)
+        campaign = load(where)
+        pipe.send(campaign.seconds_per_case)
+        while True:
+            match pipe.recv():
+                case seed, block:
+                    pipe.send(_drawn(campaign, where, seed, block))
+                case case:
+                    pipe.send((_outcome_of(campaign, case), resident_bytes()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception:
-        pipe.send(("broken", traceback.format_exc(-_FRAMES)))
-    # Drivers crash at the end of a process that still has work; nobody asked for that here.
+        pipe.send(Died("broken campaign", traceback.format_exc(-_FRAMES)))
+    # Drivers crash at the end of a process that still has work.
     os._exit(0)

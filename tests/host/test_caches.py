@@ -1,4 +1,4 @@
-"""Caches that cannot be written, or hold anything but what was written: results stay right."""
+"""Caches that cannot be written or have damaged contents: results stay right."""
 
 import functools
 import hashlib
@@ -9,7 +9,9 @@ import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import asdict
+from unittest.mock import Mock
 
 import numpy as np
 import pyopencl as cl
@@ -27,7 +29,7 @@ from tests.support.system import tree_first
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 
-#: Multiplies on every device; prints which ones, and the warnings about caches.
+#: Multiplies on every device, and prints the devices' names and the warnings about caches.
 _MULTIPLY = """
 import json, warnings
 with warnings.catch_warnings(record=True) as told:
@@ -47,7 +49,7 @@ print(json.dumps([names, [str(one.message) for one in told if one.category is Ca
 
 
 def multiply(home):
-    """Names of the devices that multiplied right in a new process, and its warnings."""
+    """Run `_MULTIPLY` in a new process: the devices that multiplied right, and the warnings."""
     environment = tree_first() | {"HOME": str(home)}
     for name in ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE"):
         environment.pop(name, None)
@@ -61,7 +63,7 @@ def multiply(home):
 
 @functools.cache
 def devices_here():
-    """What multiplies where nothing is wrong."""
+    """The devices that multiply with the user's home."""
     return multiply(os.path.expanduser("~"))[0]
 
 
@@ -98,7 +100,7 @@ def test_a_file_in_the_place_of_home(tmp_path):
 
 @pytest.fixture(scope="module")
 def used_home(tmp_path_factory):
-    """A folder with the caches that a product leaves."""
+    """A home with the caches of products."""
     home = tmp_path_factory.mktemp("home")
     assert multiply(home) == [devices_here(), []]
     return home
@@ -106,7 +108,7 @@ def used_home(tmp_path_factory):
 
 @pytest.fixture
 def database(used_home):
-    """pyopencl's database, which is put back as it was."""
+    """pyopencl's database, which is restored after the test."""
     found = list(used_home.glob(".cache/pytools/pdict-*invoker*.sqlite"))
     if not found:
         pytest.skip("this pyopencl keeps no such database")
@@ -117,23 +119,21 @@ def database(used_home):
     found[0].write_bytes(content)
 
 
-def cut(part, path):
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * part)])
+def truncated(fraction):
+    return lambda path: os.truncate(path, int(path.stat().st_size * fraction))
 
 
-def overwrite(path):
+def overwritten(path):
     content = path.read_bytes()
     path.write_bytes(content[:100] + random.Random(3).randbytes(len(content) - 100))
 
 
-def shorten_records(path):
-    with sqlite3.connect(path) as connection:
+def with_shorter_records(path):
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE dict SET key_value = substr(key_value, 1, 40)")
-    connection.close()
 
 
-def replace_by_a_folder(path):
+def replaced_by_a_folder(path):
     path.unlink()
     path.mkdir()
 
@@ -143,10 +143,10 @@ def replace_by_a_folder(path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        *((functools.partial(cut, part), ()) for part in (0.001, 0.2, 0.6, 0.99)),
-        (overwrite, ()),
-        (shorten_records, ()),
-        (replace_by_a_folder, ("unable to open",)),
+        *((truncated(fraction), ()) for fraction in (0.001, 0.2, 0.6, 0.99)),
+        (overwritten, ()),
+        (with_shorter_records, ()),
+        (replaced_by_a_folder, ("unable to open",)),
     ],
 )
 def test_pyopencls_database_is_damaged(used_home, database, damage, words):
@@ -156,12 +156,9 @@ def test_pyopencls_database_is_damaged(used_home, database, damage, words):
 
 @linux
 def test_another_process_holds_the_database(used_home, database):
-    holder = sqlite3.connect(database, isolation_level=None)
-    try:
+    with closing(sqlite3.connect(database, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         assert_works_with_a_warning(used_home, "locked")
-    finally:
-        holder.close()
 
 
 # Compiled kernels
@@ -171,7 +168,7 @@ _ANSWER = "__kernel void answer(__global int *out) { out[0] = VALUE; }"
 
 @pytest.fixture
 def kept(monkeypatch, tmp_path, device):
-    """A function that compiles and runs a kernel, and the file that is kept of it."""
+    """A function that compiles and runs a kernel, and the kernel's file in the cache."""
     monkeypatch.setattr(kernel_cache, "kernel_folder", lambda: tmp_path)
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
@@ -192,14 +189,14 @@ def kept(monkeypatch, tmp_path, device):
     return answer, files[0]
 
 
-def test_a_kept_kernel_is_used_and_is_that_of_its_options(kept, monkeypatch):
+def test_a_kept_kernel_is_used_for_its_options_alone(kept, monkeypatch):
     answer, _ = kept
     assert [answer(value) for value in (7, 42)] == [7, 42]
     monkeypatch.setattr(kernel_cache, "_compiled", None)
     assert answer() == 42
 
 
-def test_a_damaged_kernel_is_made_anew(kept):
+def test_a_damaged_kernel_is_compiled_again(kept):
     answer, path = kept
     content = path.read_bytes()
     generator = random.Random(5)
@@ -220,10 +217,9 @@ def test_a_damaged_kernel_is_made_anew(kept):
 # Ceilings and logs
 
 
-def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, monkeypatch, queue):
+def test_damaged_ceilings_are_measured_again(tmp_path, monkeypatch, queue):
     true = Ceilings({"float32": 100.0}, 20.0, None, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
-    measured = []
-    measure = lambda *_: measured.append(True) or [asdict(true)]  # noqa: E731
+    measure = Mock(return_value=[asdict(true)])
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
     monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: tmp_path)
     assert ceilings_cache.ceilings_of(queue) == true
@@ -241,7 +237,7 @@ def test_ceilings_that_were_cut_short_or_have_words_are_measured_anew(tmp_path, 
         assert ceilings_cache.ceilings_of(queue) == true
         assert path.read_text() == content
     ceilings_cache.ceilings_of(queue)
-    assert len(measured) == 1 + len(damaged)
+    assert measure.call_count == 1 + len(damaged)
     assert list(tmp_path.iterdir()) == [path]
 
 

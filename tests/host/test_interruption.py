@@ -1,4 +1,4 @@
-"""Signals end a command as Ctrl-C does, and processes end as they would, none too late."""
+"""Signals end a command as Ctrl-C does, and processes end with their own status and in time."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,21 +21,25 @@ ENDING = [signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_is_ctrl_c_with_its_own_status(number):
-    kept = []
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_signal_is_ctrl_c_with_its_own_status_and_may_be_postponed(number, waits):
+    done = []
     with pytest.raises(SystemExit) as caught, ended_as_by_hand():
         try:
-            signal.raise_signal(number)
+            with postponed() if waits else nullcontext():
+                signal.raise_signal(number)
+                done.append("saved a part")
+            done.append("too late")
         except KeyboardInterrupt:
-            kept.append("measured")
             for other in ENDING:
-                signal.raise_signal(other)  # which does not end what the first began
-            kept.append("saved")
-    assert kept == ["measured", "saved"] and caught.value.code == 128 + number
+                signal.raise_signal(other)  # which does not interrupt the clean-up
+            done.append("cleaned up")
+    assert done == ["saved a part"] * waits + ["cleaned up"]
+    assert caught.value.code == 128 + number
     assert signal.getsignal(number) == signal.SIG_DFL
 
 
-def test_what_was_not_asked_to_end_and_what_is_ignored_goes_on_as_before():
+def test_other_exceptions_pass_and_ignored_signals_stay_ignored():
     with pytest.raises(SystemExit) as caught, ended_as_by_hand():
         raise SystemExit(3)
     assert caught.value.code == 3
@@ -58,38 +63,30 @@ def test_other_threads_handle_no_signals():
         assert pool.submit(work).result()
 
 
-def test_a_signal_waits_for_what_must_not_stop_half_way():
-    done = []
-    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
-        with postponed():
-            signal.raise_signal(signal.SIGTERM)
-            done.append("saved")
-        done.append("too far")
-    assert done == ["saved"] and caught.value.code == 143
-
-
 _FOLDERS = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
-_COMMANDS = {
-    "ab": "--change KC=64 --shapes 256x256x256 --rounds 100000 --device 0 --base direct",
-    "precision": "256x256x256 --rounds 100000",
-    "profile": "256x256x256 --rounds 100000 --remeasure",
-    "demo": "",
-}
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("command", sorted(_COMMANDS))
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ab --change KC=64 --shapes 256x256x256 --rounds 100000 --device 0 --base direct",
+        "demo",
+        "precision 256x256x256 --rounds 100000",
+        "profile 256x256x256 --rounds 100000 --remeasure",
+    ],
+)
 def test_every_long_command_ends_at_sigterm(command, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "pyclgemm", command, *_COMMANDS[command].split()],
+        [sys.executable, "-m", "pyclgemm", *command.split()],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=tree_first() | dict.fromkeys(_FOLDERS, str(tmp_path)),
     )  # fmt: skip
     time.sleep(3)
     process.terminate()
     output, _ = process.communicate(timeout=60)
-    # -15: it was not even imported. -2: it was within `exec` of a text (an import of SciPy is, at
-    # times), after whose interruption CPython ends as by SIGINT, whatever comes later.
+    # -15: Python was still importing the library. -2: the signal came during `exec` of a text (as
+    # in an import of SciPy); CPython then always ends as by SIGINT.
     assert process.returncode in (143, -15, -2), output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("*.part"))
@@ -120,7 +117,7 @@ process.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=16, KC=128, VW=8)), 100
 
 @pytest.fixture
 def hanging(device, tmp_path):
-    """A process whose trial hangs on a device, and the number of the process that measures it."""
+    """A process whose trial hangs on a device, and the identifier of its measuring process."""
     begun = tmp_path / "begun"
     command = [sys.executable, "-c", _PARENT, rank_of(device), str(begun)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tree_first())
@@ -142,8 +139,8 @@ def test_a_hanging_trial_ends_with_the_tuner(hanging):
 
 
 def test_the_tuner_decides_when_its_trial_ends(hanging):
-    # A runtime may set handlers of its own as it opens the device. LLVM's pass the signal on to
-    # what was there before, but crash now and then where two come at once.
+    # A runtime may set handlers of its own when it opens the device. LLVM's handlers call the
+    # previous ones, but crash now and then if two signals come at once.
     _, worker = hanging
     status = Path(f"/proc/{worker}/status").read_text()
     ignored = int(re.search(r"SigIgn:\s*(\w+)", status)[1], 16)
@@ -154,15 +151,43 @@ def test_the_tuner_decides_when_its_trial_ends(hanging):
     assert is_running(worker)
 
 
+_EXIT = """
+import atexit, os, sys, threading, time
+import numpy as np, pyclgemm, pyopencl as cl, pyopencl.array as cl_array
+
+def multiply(n, **options):
+    a = cl_array.to_device(queue, np.ones((n, n), np.float32))
+    return pyclgemm.gemm(queue, a, a, **options)
+
+def multiply_many():
+    queue = cl.CommandQueue(context)
+    a = np.ones((300, 300), np.float32)
+    for n in range(100, 300):
+        pyclgemm.gemm(queue, a[:n, :n], a[:n, :n], trans_a=bool(n % 3), trans_b=bool(n % 2))
+
+def fork(leave):
+    assert (multiply(8).get() == 8).all()
+    child = os.fork()
+    if not child:
+        leave(8)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 8, status
+    assert (multiply(8, alpha=2.0).get() == 16).all()
+
+platform = next(one for one in cl.get_platforms() if one.name == sys.argv[1])
+context = cl.Context(platform.get_devices()[:1])
+queue = cl.CommandQueue(context)
+"""
 WAYS = {
-    "kernels wait to be compiled and run": 0,
-    "the queue is dropped": 0,
-    "an error": 3,
-    "threads that multiply": 0,
-    "an exit handler that multiplies": 0,
-    # Which leaves OpenCL alone: the parent goes on.
-    "a forked child that ends past its exit handlers": 0,
-    "a forked child that exits": 0,
+    "kernels wait to be compiled and run": "kept = [multiply(400), multiply(300, trans_a=True)]",
+    "the queue is dropped": "multiply(500); del queue",
+    "an error": "multiply(500); sys.exit(3)",
+    "threads that multiply": "for _ in range(3): threading.Thread(target=multiply_many, "
+    "daemon=True).start()\ntime.sleep(0.4)",
+    "an exit handler that multiplies": "atexit.register(multiply, 500)",
+    # Children that leave OpenCL alone, so the parent goes on.
+    "a forked child that ends past its exit handlers": "fork(os._exit)",
+    "a forked child that exits": "fork(sys.exit)",
 }
 
 
@@ -170,11 +195,11 @@ WAYS = {
 def test_an_interpreter_that_ends_early_ends_with_its_own_status(device, tmp_path, way):
     if way == "a forked child that exits" and "NVIDIA" in device.platform.name:
         pytest.skip("NVIDIA's driver crashes in a child that releases its parent's objects")
-    # No cache: what a runtime compiles takes long enough for the exit to come first.
+    # Without a cache, kernels still compile when the interpreter exits.
     cold = {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
     run = subprocess.run(
-        [sys.executable, "-m", "tests.support.exit_script", device.platform.name, way],
+        [sys.executable, "-c", _EXIT + WAYS[way], device.platform.name],
         env=tree_first() | cold, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert run.returncode == WAYS[way], run.stderr[-4000:]
+    assert run.returncode == (3 if way == "an error" else 0), run.stderr[-4000:]
     assert "Traceback" not in run.stderr

@@ -1,4 +1,4 @@
-"""Files that the library writes: whole or not at all, and errors that say what to do."""
+"""Files that the library writes: completely or not at all, and errors that say what to do."""
 
 import errno
 import multiprocessing
@@ -23,7 +23,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX file s
 
 
 def only_check(path, content, purpose):
-    """`check_writable` as if it wrote."""
+    """`check_writable` with the signature of a writer."""
     check_writable(path, purpose)
 
 
@@ -48,7 +48,7 @@ def test_a_file_is_made_with_its_folder_and_replaced(tmp_path):
 
 
 @posix
-def test_a_link_and_permissions_stay_and_a_new_file_is_as_open_as_the_user_wants(tmp_path):
+def test_a_link_and_permissions_stay_and_a_new_file_obeys_the_umask(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o640)
@@ -92,7 +92,7 @@ def test_a_failure_at_any_call_leaves_the_old_file(tmp_path, monkeypatch, call, 
     assert list(tmp_path.iterdir()) == [path]
     for part in ("the list of fish", str(path), os.strerror(code), "name another pond"):
         assert part in str(error)
-    # It travels between processes.
+    # Processes exchange it by pickling.
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (FileError, str(error))
     assert (again.errno, again.filename) == (code, str(path))

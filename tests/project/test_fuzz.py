@@ -1,4 +1,4 @@
-"""The fuzzer itself: it finds what toys do wrong, makes it smaller, and repeats it."""
+"""The fuzzer itself: it finds failures of toy campaigns, makes them smaller, and repeats them."""
 
 import json
 import os
@@ -22,29 +22,27 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer ends grou
 
 LIMIT = 120
 FUZZ = (sys.executable, "-m", "tests.fuzz")
+OF_TREE = {"cwd": ROOT, "env": tree_first(), "text": True}
 
 
 def fuzz(*arguments):
-    return subprocess.run(
-        [*FUZZ, *arguments], cwd=ROOT, env=tree_first(), capture_output=True, text=True,
-        timeout=LIMIT,
-    )  # fmt: skip
+    return subprocess.run([*FUZZ, *arguments], capture_output=True, timeout=LIMIT, **OF_TREE)
 
 
 def fuzz_toy(toy, *arguments):
-    """Run a campaign of `fuzz_toy` for at most so many cases, and be quick about failures."""
+    """Run a campaign of `tests.support.fuzz_toy` within short limits."""
     limits = ("--seconds", "60", "--seed", "3", "--jobs", "2", "--minimise", "20")
     return fuzz("--campaign", f"tests.support.fuzz_toy:{toy}", *limits, *arguments)
 
 
 def repeated(output, option="--case"):
-    """The arguments of the line that repeats a failure."""
+    """The arguments of the command that repeats a failure."""
     line = next(line for line in output.splitlines() if option in line)
     return shlex.split(line)[3:]
 
 
 def totals(output):
-    """Cases by device, of the lines at the end."""
+    """Numbers of cases by device, from the last lines."""
     return {device: int(count) for count, device in re.findall(r": (\d+) cases on (\w+),", output)}
 
 
@@ -56,7 +54,7 @@ def totals(output):
         ("NoDevice", "no device works here"),
     ],
 )
-def test_what_is_no_failure(toy, says):
+def test_cases_that_pass_or_are_skipped_are_counted(toy, says):
     done = fuzz_toy(toy, "--cases", "64")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(says, done.stdout)
@@ -72,7 +70,7 @@ def test_what_is_no_failure(toy, says):
         ("Hangs", "hang", 900),
     ],
 )
-def test_what_fails_is_found_made_smaller_and_repeated(toy, says, number):
+def test_a_failure_is_found_made_smaller_and_repeated(toy, says, number):
     cases, minimise = (40, 0) if toy == "Hangs" else (8, 60)
     done = fuzz_toy(toy, "--cases", str(cases), "--minimise", str(minimise))
     assert done.returncode == 1, done.stdout + done.stderr
@@ -89,7 +87,7 @@ def test_what_fails_is_found_made_smaller_and_repeated(toy, says, number):
         assert case["number"] >= number
 
 
-def test_what_depends_on_earlier_cases_is_said_to():
+def test_a_failure_that_depends_on_earlier_cases_is_repeated_by_its_block():
     done = fuzz_toy("Remembers", "--cases", "10")
     assert done.returncode == 1
     assert "does not fail alone" in done.stdout
@@ -99,12 +97,12 @@ def test_what_depends_on_earlier_cases_is_said_to():
 
 
 def cases_of(journal):
-    """The failing cases of a journal, in one order."""
+    """The failing cases of a journal, sorted."""
     entries = map(json.loads, journal.read_text().splitlines())
     return sorted(json.dumps(entry["case"]) for entry in entries if "case" in entry)
 
 
-def test_a_run_is_that_of_its_seed_and_goes_on_where_it_ended(tmp_path):
+def test_the_seed_decides_the_cases_and_a_run_is_resumed(tmp_path):
     def run(name, cases, *options):
         journal = ("--minimise", "0", "--journal", str(tmp_path / name))
         return fuzz_toy("FailsAlways", "--cases", str(cases), *journal, *options)
@@ -120,7 +118,7 @@ def test_a_run_is_that_of_its_seed_and_goes_on_where_it_ended(tmp_path):
         assert sum(totals(done.stdout).values()) == cases
     assert cases_of(tmp_path / "parts") == one
     with (tmp_path / "parts").open("a") as journal:
-        journal.write('{"campaign": "to')  # as if it was cut off
+        journal.write('{"campaign": "to')  # a line that was cut off
     done = run("parts", 20, "--resume")
     assert sum(totals(done.stdout).values()) == 20
     done = run("parts", 20, "--resume", "--seed", "4")
@@ -131,9 +129,7 @@ def test_a_run_is_that_of_its_seed_and_goes_on_where_it_ended(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_its_totals(number):
     toy = ("--campaign", "tests.support.fuzz_toy:Toy", "--seconds", "600", "--jobs", "2")
-    process = subprocess.Popen(
-        [*FUZZ, *toy], cwd=ROOT, env=tree_first(), stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*FUZZ, *toy], stdout=subprocess.PIPE, **OF_TREE)
     try:
         assert process.stdout.readline().startswith("seed ")
         with pytest.raises(subprocess.TimeoutExpired):
@@ -167,7 +163,7 @@ def test_products_are_right():
 
 def fault(a, b, got, **options):
     wanted = wanted_product(a, b, None, None, a.dtype.name, **options)
-    return fault_of(got, wanted, wanted.told)
+    return fault_of(got, wanted, wanted.predictable)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +175,7 @@ def fault(a, b, got, **options):
         (..., lambda element: 0, "12 of 12 elements"),
     ],
 )
-def test_a_wrong_element_is_seen(rng, index, change, says):
+def test_a_wrong_element_is_found(rng, index, change, says):
     a, b = (rng.uniform(1, 2, shape).astype(np.float32) for shape in ((3, 5), (5, 4)))
     got = a @ b
     assert not fault(a, b, got)
@@ -188,7 +184,7 @@ def test_a_wrong_element_is_seen(rng, index, change, says):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_what_is_infinite_or_not_a_number_must_be_so(dtype):
+def test_infinities_and_nan_must_be_exact(dtype):
     a = np.array([[np.inf, 1], [np.nan, 1], [1, 1], [-np.inf, np.inf]], dtype)
     b = np.ones((2, 2), dtype)
     right = np.array([[np.inf] * 2, [np.nan] * 2, [2, 2], [np.nan] * 2], dtype)

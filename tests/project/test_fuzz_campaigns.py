@@ -25,13 +25,11 @@ def run(campaign, case):
         pytest.skip(str(reason))
 
 
-def fault_at(device, call, state, fault, raised, count, stride=1, finish=False):
-    case = {
-        "device": device, "order": "in", "call": call, "state": state, "fault": fault,
-        "raised": raised, "first": 0, "stride": stride, "count": count, "finish": finish,
-        "seed": SEED,
-    }  # fmt: skip
-    run(faults.Faults(), case)
+#: The common part of all cases of faults.
+FAULT = {
+    "device": DEVICES[0], "order": "in", "call": "gemm_deep", "first": 0, "stride": 1,
+    "finish": False, "seed": SEED,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,35 +41,48 @@ def fault_at(device, call, state, fault, raised, count, stride=1, finish=False):
     ],
 )
 def test_faults(state, fault, raised):
-    """Each sort of fault in each state, in a call with several launches and workspaces."""
-    lines = {"warm": (400, 1), "prepare": (8, 120), "build": (2, 1200)}[state]
-    count, stride = lines if fault == "line" else (4, 1)
-    fault_at(DEVICES[0], "gemm_deep", state, fault, raised, count, stride)
+    """Each kind of fault in each state, in a call with several launches and workspaces."""
+    case = FAULT | {"state": state, "fault": fault, "raised": raised, "count": 4}
+    if fault == "line":
+        case["count"] = {"warm": 400, "prepare": 8, "build": 2}[state]
+        case["stride"] = {"warm": 1, "prepare": 120, "build": 1200}[state]
+    elif fault == "signal":
+        case["count"] = 40
+    elif state == "warm" and fault in ("argument", "allocate"):
+        case["call"] = "plan_made"  # gemm_deep sets no arguments anew, and allocates nothing
+    run(faults.Faults(), case)
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("call", ["gemm_c", "batched_scattered", "plan", "packed", "transform3d"])
 def test_every_line_of_a_call(call):
-    fault_at(DEVICES[-1], call, "warm", "line", "interrupt", 600, finish=True)
+    case = {"device": DEVICES[-1], "call": call, "state": "warm", "fault": "line"}
+    run(faults.Faults(), FAULT | case | {"raised": "interrupt", "count": 600, "finish": True})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"queues": "shared"}, {"queues": "own"}, {"new_context": True}, {"calls": ["packed", "plan"]}],
+    ids=str,
+)
+def test_threads(changes):
+    """A few random calls of many threads on all devices, which share queues, contexts and calls."""
+    case = next(threads.Threads().cases(random.Random(SEED)))
+    plain = {"devices": DEVICES, "calls": ["gemm_c", *case["calls"][:2]], "new_context": False}
+    run(threads.Threads(), case | plain | {"threads": 4, "rounds": 15} | changes)
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("number", range(4))
-def test_threads(number):
-    case = next(islice(threads.Threads().cases(random.Random(SEED)), number, None))
-    run(threads.Threads(), case | {"rounds": 10, "calls": case["calls"][:2]})
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120)])
-def test_memory(kind, number):
-    case = {"device": DEVICES[0], "kind": kind, "order": "in", "number": number, "side": 6}
+@pytest.mark.parametrize("text", DEVICES)
+@pytest.mark.parametrize(("kind", "number"), [("calls", 2500), ("queues", 120), ("contexts", 40)])
+def test_memory(text, kind, number):
+    case = {"device": text, "kind": kind, "order": "in", "number": number, "side": 6}
     run(memory.Memory(), case | {"seed": SEED})
 
 
 def test_files():
     for case in islice(files.Files().cases(random.Random(SEED)), 40):
-        run(files.Files(), case | {"long": False, "place": ""})
+        run(files.Files(), case | {"place": ""})
 
 
 def killed(shape, name, after, delay=0.0, group=False):

@@ -1,4 +1,4 @@
-"""The package as a whole: rooms and what they import, what ships, examples and links of texts."""
+"""The package as a whole: its rooms and their imports, its files, examples and documentation."""
 
 import ast
 import doctest
@@ -24,7 +24,7 @@ PACKAGE = Path(pyclgemm.__file__).parent
 MODULES = list(pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm."))
 ROOMS = [module.name for module in MODULES if module.ispkg]
 
-#: What the examples of a module need that an extra installs.
+#: Packages of an extra that the examples of a module need.
 NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
 
 
@@ -46,26 +46,26 @@ def test_examples_in_docstrings(queue, name):
 
 
 def test_imports_keep_to_the_contracts(capfd):
-    """The contracts stand in pyproject.toml: rooms, families, no circles, no device below."""
+    """The contracts are in pyproject.toml."""
     importlinter = pytest.importorskip("importlinter.cli")
     broken = importlinter.lint_imports(str(ROOT / "pyproject.toml"), no_cache=True)
     assert not broken, capfd.readouterr().out
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_says_what_it_is_for(room):
+def test_a_room_describes_its_purpose(room):
     doc = importlib.import_module(room).__doc__ or ""
     assert len(doc.split()) >= 8, f"{room}/__init__.py says too little: {doc!r}"
 
 
 CONFIG_CLASSES = {family.config_class.__name__ for family in FAMILIES.values()}
-#: Types of devices and kinds of records, some of which are also the name of a family.
+#: Types of devices and kinds of records, some of which are also names of families.
 OTHER_WORDS = {"cpu", "gpu", "accelerator", *get_args(Kind)}
-#: How expressions end whose value is the name of a family.
+#: Names and attributes whose values are names of families.
 FAMILY_WORDS = {"family", "path"}
 
 
-def questions(tree):
+def family_checks(tree):
     """Lines that name the class of a configuration, or compare the name of a family."""
     for node in ast.walk(tree):
         match node:
@@ -80,17 +80,17 @@ def questions(tree):
                     yield node.lineno, *families
 
 
-def test_only_families_ask_which_family_a_configuration_is_of():
+def test_only_families_check_the_family_of_a_configuration():
     found = [
-        (str(path.relative_to(ROOT)), *question)
+        (str(path.relative_to(ROOT)), *check)
         for path in sorted(PACKAGE.rglob("*.py"))
         if PACKAGE / "families" not in path.parents and path != PACKAGE / "__init__.py"
-        for question in questions(ast.parse(path.read_text(encoding="utf-8")))
+        for check in family_checks(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not found
 
 
-QUESTIONS = [
+CHECKS = [
     "isinstance(config, CpuConfig)", "isinstance(config, (int, tiled.XgemmConfig))",
     "type(config) is SmallConfig", "family == 'indirect'", "config.family in ('small', 'gemv')",
     "'cpu' == record.path", "{CpuConfig: 1}[type(config)]",
@@ -99,16 +99,16 @@ QUESTIONS = [
 OTHERS = ["traits.type == 'cpu'", "record.kind == 'small'", "isinstance(config, Config)"]
 
 
-@pytest.mark.parametrize("text", [*QUESTIONS, *OTHERS])
-def test_such_a_question_is_seen(text):
-    assert bool(list(questions(ast.parse(text)))) == (text in QUESTIONS)
+@pytest.mark.parametrize("text", [*CHECKS, *OTHERS])
+def test_such_a_check_is_found(text):
+    assert bool(list(family_checks(ast.parse(text)))) == (text in CHECKS)
 
 
-# ------------------------------------------------------------------------------ what ships
+# ------------------------------------------------------------------------------ files
 
 
 @pytest.mark.parametrize(("name", "content"), [("kernels_cl", "*/*.mako"), ("databases", "*.json")])
-def test_the_real_folders_are_found_and_filled(name, content):
+def test_the_real_folders_have_files(name, content):
     assert list(resource_folder(name).glob(content))
 
 
@@ -117,11 +117,11 @@ def test_the_real_folders_are_found_and_filled(name, content):
     [
         ("pyclgemm/databases databases setup.cfg", "pyclgemm/databases"),
         ("databases setup.cfg", "databases"),  # a source tree
-        ("databases", None),  # a stranger's folder, beside an installed package
+        ("databases", None),  # beside an installed package, a folder of someone else
         ("setup.cfg", None),
     ],
 )
-def test_a_folder_counts_in_the_package_or_beside_it_in_a_source_tree(
+def test_a_folder_is_in_the_package_or_beside_it_in_a_source_tree(
     tmp_path, monkeypatch, there, found
 ):
     package = tmp_path / "pyclgemm"
@@ -150,15 +150,11 @@ def test_a_wheel_has_every_package():
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "fault-model.md").read_text(encoding="utf-8")
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
 
-def named_tests():
-    return sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))
-
-
-@pytest.mark.parametrize("named", named_tests())
-def test_a_test_that_the_page_names_exists(named):
-    file, _, function = named.partition("::")
+@pytest.mark.parametrize(("file", "function"), NAMED_TESTS)
+def test_a_test_that_the_page_names_exists(file, function):
     defined = re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.M)
     assert function in defined if function else defined
 
@@ -166,10 +162,9 @@ def test_a_test_that_the_page_names_exists(named):
 def test_campaigns_that_the_page_names_exist():
     from tests.fuzz.campaign import CAMPAIGNS
 
-    cells = [line.rsplit("|", 2)[1] for line in PAGE.splitlines() if line.startswith("|")]
-    named = {name for cell in cells for name in re.findall(r'"(\w+)"', cell)}
-    assert named
-    assert named <= set(CAMPAIGNS)
+    last_cells = re.findall(r"([^|]*)\|$", PAGE, re.M)
+    named = set(re.findall(r'"(\w+)"', "".join(last_cells)))
+    assert named and named <= set(CAMPAIGNS)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)

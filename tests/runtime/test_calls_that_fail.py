@@ -32,16 +32,16 @@ def config(request, queue):
     return request.param
 
 
-#: The first number that rounds to infinity.
+#: The smallest number that rounds to infinity.
 BEYOND = float(np.finfo(np.float32).max) * (1 + 2.0**-24)
-LONG = np.longdouble("1e4000")  # infinite where it is a double
-#: What is given, and the words of the error.
+LONG = np.longdouble("1e4000")  # infinite if a longdouble is a double
+#: Arguments, and the words of the error.
 OUT_OF_RANGE = [
     ({"alpha": 7.0, "beta": 1e300}, r"beta is 1e\+300.*float32"),
     ({"alpha": -1e300, "beta": 3.0}, r"alpha is -1e\+300.*float32"),
     ({"alpha": BEYOND}, "alpha"),
     ({"alpha": 10**400}, "alpha .*float64"),
-    ({"alpha": -(10**5000)}, "alpha .*float64"),  # of more digits than Python prints
+    ({"alpha": -(10**5000)}, "alpha .*float64"),  # Python prints fewer digits
     *([] if np.isinf(LONG) else [({"alpha": LONG}, "alpha .*float64")]),
 ]
 
@@ -69,7 +69,7 @@ def test_infinity_nan_and_the_largest_are_numbers(queue):
 
 
 class _Refused(KernelLaunch):
-    """Launches with a work-group of more work-items than the device takes."""
+    """A launch with more work-items in a work-group than the device takes."""
 
     def __init__(self, queue, kernel, global_size, local_size):
         local = (queue.device.max_work_group_size + 1, *local_size[1:])
@@ -92,35 +92,10 @@ def test_a_refused_launch_names_the_configuration(context, config, hosts, monkey
         np.testing.assert_array_equal(one.get(), host)
 
 
-def test_a_second_launch_that_fails(fresh_queue, hosts, rng, monkeypatch):
-    """Operands were packed by then: the next call packs its own."""
-    skip_if_refused(fresh_queue, INDIRECT)
-    a, b, c, other = upload(fresh_queue, *hosts, *draw(rng, hosts[0].shape))
-    with_event, launches = KernelLaunch.with_event, []
-
-    def multiply(a):
-        return pyclgemm.gemm(fresh_queue, a, b, c, beta=1.0, config=INDIRECT)
-
-    def failing(self, events):
-        launches.append(self)
-        if len(launches) > 1:
-            raise KeyboardInterrupt
-        return with_event(self, events)
-
-    multiply(a)
-    with monkeypatch.context() as patch:
-        patch.setattr(KernelLaunch, "with_event", failing)
-        patch.setattr(KernelLaunch, "without_event", failing)
-        with pytest.raises(KeyboardInterrupt):
-            multiply(other)
-    assert len(launches) == 2
-    assert_gemm(multiply(a), *hosts, beta=1.0)
-
-
 def test_users_of_the_result_wait_for_what_a_failed_call_launched(
     out_of_order_queue, hosts, gate, monkeypatch
 ):
-    """Else the failed call could write after the next one."""
+    """Otherwise the failed call could write after the next one."""
     queue = out_of_order_queue
     a, b, out = upload(queue, *hosts)
     pyclgemm.gemm(queue, a, b, out=out).get()
@@ -177,7 +152,7 @@ def test_memory_that_is_lacking(context, hosts, lacking, monkeypatch):
     more_than_any_device_has = partial(cl.Buffer, context, cl.mem_flags.READ_WRITE, 1 << 60)
     with monkeypatch.context() as patch:
         patch.setattr(cl, "Buffer", lambda *given, **named: more_than_any_device_has())
-        # Some drivers allocate when a kernel first uses a buffer, whichever that is.
+        # Some drivers allocate any buffer when a kernel first uses it.
         with pytest.raises(MemoryError, match=f"{lacking}|at the launch") as failed:
             pyclgemm.gemm(queue, *arrays, beta=1.0, out=out, config=INDIRECT)
     assert isinstance(failed.value, pyclgemm.AllocationError)

@@ -1,4 +1,4 @@
-"""Kernels compiled in other processes, and taken from there."""
+"""Kernels that other processes compile."""
 
 import os
 import signal
@@ -36,10 +36,10 @@ def answer(queue, source):
     return int(out.get()[0])
 
 
-def test_what_compiles_runs_from_its_binary(pool, queue, monkeypatch):
+def test_a_compiled_kernel_runs_from_its_binary(pool, queue, monkeypatch):
     sources = [storing(1201), storing("nothing"), storing(1202)]
     pool.start([*sources, sources[0]])
-    pool.adopt(queue.context, [*sources, storing(1203)])  # the last was not begun
+    pool.adopt(queue.context, [*sources, storing(1203)])  # the last was not started
     monkeypatch.delattr(build, "compile_program")  # nothing is compiled again
     assert [answer(queue, one) for one in (sources[0], sources[2])] == [1201, 1202]
 
@@ -77,7 +77,7 @@ if __name__ == '__main__':
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are looked up in /proc")
-def test_processes_end_with_the_one_that_started_them():
+def test_compiling_processes_end_with_their_parent():
     command = [sys.executable, "-c", _PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         pids = [int(word) for word in parent.stdout.readline().split()]

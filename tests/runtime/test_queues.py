@@ -1,9 +1,7 @@
 """Queues: events and waiting, several threads at once, and memory that goes with a queue."""
 
 import gc
-import sys
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,8 +15,6 @@ from pyclgemm.runtime import launcher as enqueue
 from pyclgemm.runtime.launcher import KernelLaunch
 from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import skip_if_refused
-from tests.support.configs import INDIRECT
 from tests.support.gates import is_complete
 from tests.support.reference import expected_gemm
 
@@ -30,7 +26,7 @@ def hosts(rng):
 
 @pytest.fixture
 def arrays(fresh_queue, hosts):
-    """The same on the device."""
+    """Copies of `hosts` on the device."""
     return upload(fresh_queue, *hosts)
 
 
@@ -94,7 +90,7 @@ def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
 
 @pytest.fixture(params=["directly", "by pyopencl", "hidden"])
 def way(request, monkeypatch):
-    """Whether OpenCL's function is called, or pyopencl's: both work on every device."""
+    """How a kernel is enqueued: by OpenCL's function or by pyopencl, on every device."""
     monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param != "by pyopencl")
     if request.param == "hidden":
         monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
@@ -102,7 +98,7 @@ def way(request, monkeypatch):
 
 @pytest.fixture
 def adding(context):
-    """A kernel that adds one to each of 64 numbers, and them."""
+    """A kernel that adds one to each of 64 numbers, and the numbers."""
     source = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
     kernel = cl.Kernel(cl.Program(context, source).build(), "add")
     numbers = cl_array.zeros(cl.CommandQueue(context), 64, np.int32)
@@ -111,7 +107,7 @@ def adding(context):
     return kernel, numbers
 
 
-def test_a_launch_without_an_event_runs_in_its_place(fresh_queue, gate, adding, way):
+def test_a_launch_without_an_event_keeps_the_order(fresh_queue, gate, adding, way):
     kernel, numbers = adding
     launch = KernelLaunch(fresh_queue, kernel, (64,), (16,))
     for _ in range(3):
@@ -119,7 +115,7 @@ def test_a_launch_without_an_event_runs_in_its_place(fresh_queue, gate, adding, 
     with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
         KernelLaunch(fresh_queue, kernel, (64,), (48,)).without_event(None)
     assert set(numbers.get(fresh_queue).tolist()) == {3}
-    # It waits for events.
+    # A launch waits for events.
     launch.without_event([gate.event, gate.event])
     marker = cl.enqueue_marker(fresh_queue)
     fresh_queue.flush()
@@ -128,114 +124,37 @@ def test_a_launch_without_an_event_runs_in_its_place(fresh_queue, gate, adding, 
     marker.wait()
 
 
-def test_events_are_spared_where_they_cost_time_and_a_library_may_lack_the_function(
-    queue, monkeypatch
-):
+def test_events_are_avoided_on_other_devices_than_cpus(queue, monkeypatch):
     assert enqueue._events_cost(queue.device) == (queue.device.type != cl.device_type.CPU)
+    # An OpenCL library may lack the function.
     monkeypatch.setattr(enqueue.ctypes, "CDLL", lambda path: object())
     assert enqueue._enqueue_function.__wrapped__() is None
 
 
-THREADS = 4
-ROUNDS = 100
-
-
-@pytest.fixture
-def in_threads():
-    """Calls a function of a thread's number in several threads.
-
-    They take turns as often as they can, so that a race is met within a short test.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    with ThreadPoolExecutor(THREADS) as pool:
-        yield lambda function: list(pool.map(function, range(THREADS)))
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.parametrize("kind", ["one queue", "own queues", "new context", "packed operand"])
-def test_threads_that_multiply_at_once(device, context, rng, in_threads, kind):
-    """One size and so one kernel for all threads; values and alpha tell whose call it is."""
-    if kind == "new context":
-        context = cl.Context([device])  # nothing is built yet: the threads race to
-    queues = [cl.CommandQueue(context) for _ in range(THREADS)]
-    if kind != "own queues":
-        queues = THREADS * queues[:1]
-    (b,) = draw(rng, (47, 35))
-    given = pyclgemm.pack(queues[0], b) if kind == "packed operand" else upload(queues[0], b)[0]
-
-    def multiply(thread):
-        own = np.random.default_rng(thread)
-        (a,) = draw(own, (33, 47))
-        operands = *upload(queues[thread], a), given
-        alphas = own.uniform(0.5, 2, ROUNDS).round(3).tolist()
-        results = [pyclgemm.gemm(queues[thread], *operands, alpha=alpha) for alpha in alphas]
-        for alpha, out in zip(alphas, results, strict=True):
-            assert_gemm(out, a, b, alpha=alpha)
-
-    in_threads(multiply)
-
-
 class _SlowTable(dict[Any, Any]):
-    """Takes so long to let go of an entry that other threads find the same one to be the oldest."""
+    """Drops an entry so slowly that other threads find the same one to be the oldest."""
 
     def pop(self, *given):
         time.sleep(2e-3)
         return super().pop(*given)
 
 
-def test_threads_that_push_out_what_others_prepared(queue, in_threads, monkeypatch):
-    """With room for few prepared products, each call lets go of another thread's."""
-    table = _SlowTable()
+def test_threads_that_drop_the_prepared_calls_of_others(queue, monkeypatch):
+    """With room for two prepared calls, each call drops one of another thread."""
+    count, table = 4, _SlowTable()
     prepared = PreparedCalls(2)
     monkeypatch.setattr(prepared, "_calls", table)
     monkeypatch.setattr(queue_state(queue), "prepared", prepared)
 
     def multiply(thread):
         rng = np.random.default_rng(thread)
-        for rows in range(1 + thread, 20 * THREADS, THREADS):  # a product that is new each time
+        for rows in range(1 + thread, 20 * count, count):  # each product is new
             a, b = draw(rng, (rows, 8), (8, 12))
             assert_gemm(pyclgemm.gemm(queue, *upload(queue, a, b)), a, b)
 
-    in_threads(multiply)
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(multiply, range(count)))
     assert len(table) <= 2
-
-
-@pytest.fixture
-def allocated(monkeypatch):
-    """The buffers that are allocated from now on, without keeping them alive."""
-    real = cl.Buffer
-    buffers = weakref.WeakSet()
-
-    class Buffer(real):
-        def __init__(self, *given, **named):
-            super().__init__(*given, **named)
-            buffers.add(self)
-
-    monkeypatch.setattr(cl, "Buffer", Buffer)
-    return buffers
-
-
-def _use_a_queue(context, rng):
-    queue = cl.CommandQueue(context)
-    (a,) = draw(rng, (33, 47))
-    (there,) = upload(queue, a)
-    assert_gemm(pyclgemm.gemm(queue, there, there, trans_b=True, config=INDIRECT), a, a.T)
-    arrays = upload(queue, np.ones((2, 3, 3, 3), np.float32), np.ones((3, 3), np.float32))
-    pyclgemm.transform3d(queue, *arrays).get()
-
-
-@pytest.mark.parametrize("own_context", [False, True], ids=["one context", "own contexts"])
-def test_memory_of_queues_that_were_used_once(device, context, queue, rng, allocated, own_context):
-    skip_if_refused(queue, INDIRECT)
-    gc.collect()
-    gc.disable()  # a queue's memory must not wait for the collector
-    try:
-        for _ in range(12):
-            _use_a_queue(cl.Context([device]) if own_context else context, rng)
-            assert not allocated, f"{len(allocated)} buffers outlive their queue"
-    finally:
-        gc.enable()
 
 
 def test_a_plan_outlives_the_callers_queue(context, rng):

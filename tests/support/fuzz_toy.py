@@ -1,18 +1,21 @@
 """Campaigns for the tests of the fuzzer's runner: they pass, fail, crash, hang and skip."""
 
+import itertools
 import os
 import signal
 import time
+from functools import partial
 
 from tests.fuzz.campaign import Campaign, Failure, Skipped
 
 
 class Toy(Campaign):
-    """Numbers and names; how a case ends is for the subclasses to say."""
+    """Numbers and words; cases whose number is not below a limit call `fail`."""
 
-    seconds_per_case = 20.0
     plain = {"number": 0, "word": ""}
-    limit = 1000  # numbers that are not below it fail
+
+    def __init__(self, limit=1000, fail=None, seconds_per_case=20.0):
+        self._limit, self._fail, self.seconds_per_case = limit, fail, seconds_per_case
 
     def cases(self, rng):
         while True:
@@ -23,39 +26,7 @@ class Toy(Campaign):
             }
 
     def run(self, case):
-        if case["number"] >= self.limit:
-            self.fail(case["number"])
-
-
-class Fails(Toy):
-    limit = 300
-
-    def fail(self, number):
-        raise Failure(f"number is {number}, and 300 is the limit")
-
-
-class Raises(Fails):
-    def fail(self, number):
-        raise LookupError("unexpected")
-
-
-class Crashes(Fails):
-    def fail(self, number):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class Hangs(Fails):
-    seconds_per_case, limit = 1.0, 900
-
-    def fail(self, number):
-        time.sleep(1000)
-
-
-class Skips(Toy):
-    def run(self, case):
-        if case["number"] % 2:
-            raise Skipped("odd")
-        return "refused" if case["number"] % 4 else None
+        return self._fail(case["number"]) if case["number"] >= self._limit else None
 
 
 class NoDevice(Toy):
@@ -64,19 +35,33 @@ class NoDevice(Toy):
         yield {}
 
 
-class Remembers(Toy):
-    """Fails only after another case in the same process."""
-
-    ran = 0
-
-    def run(self, case):
-        type(self).ran += 1
-        if self.ran == 5:
-            raise Failure("a fifth case")
+def _fail(number):
+    raise Failure(f"number is {number}, and 300 is the limit")
 
 
-class FailsAlways(Fails):
-    limit = 0
+def _raise(number):
+    raise LookupError("unexpected")
 
-    def fail(self, number):
-        raise Failure("as always")
+
+def _skip(number):
+    if number % 2:
+        raise Skipped("odd")
+    return "refused" if number % 4 else None
+
+
+_ran = itertools.count(1)
+
+
+def _remember(number):
+    """Fail only after other cases in the same process."""
+    if next(_ran) == 5:
+        raise Failure("a fifth case")
+
+
+Fails = partial(Toy, 300, _fail)
+FailsAlways = partial(Toy, 0, _fail)
+Raises = partial(Toy, 300, _raise)
+Crashes = partial(Toy, 300, lambda number: os.kill(os.getpid(), signal.SIGSEGV))
+Hangs = partial(Toy, 900, lambda number: time.sleep(1000), seconds_per_case=1.0)
+Skips = partial(Toy, 0, _skip)
+Remembers = partial(Toy, 0, _remember)
