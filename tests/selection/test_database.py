@@ -1,10 +1,10 @@
-"""Files of databases: what is refused and in which words, ranks, saving."""
+"""Database files: errors in files and records, the order of files, saving."""
 
 import json
 import multiprocessing
 import os
 import time
-from pathlib import Path
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -13,38 +13,15 @@ from pyclgemm.errors import DatabaseError, DatabaseWarning
 from pyclgemm.host.files import MOST_BYTES
 from pyclgemm.selection import database as database_module
 from pyclgemm.selection.database import Database, DatabaseFile, load_database, open_file, read_file
-from pyclgemm.selection.records import Entry, Match, Source, Threshold
-from tests.support.databases import (
-    FLOAT32,
-    INDIRECT,
-    TILE,
-    a_database,
-    document,
-    file_of,
-    save_records,
-)
+from pyclgemm.selection.records import Entry, Match, Threshold
+from tests.support import databases as db
+from tests.support.databases import FLOAT32, TILE, a_database, document, written
 from tests.support.facts import cpu, gpu, recorded, smallest_gpu
-
-
-def with_entry(**changes):
-    """That file with changes to its entry."""
-    return document(entries=[document()["entries"][0] | changes])
-
-
-@pytest.fixture
-def mine(tmp_path):
-    """A function that writes a file of a user's."""
-
-    def write(content, path=tmp_path / "mine.json"):
-        path.write_text(json.dumps(content))
-        return path
-
-    return write
 
 
 @pytest.fixture
 def user_folders(tmp_path, monkeypatch):
-    """Empty folders for the environment variable and the user's data, and a fresh cache."""
+    """Empty folders for the environment variable and the user's data, and no file in the cache."""
     environment, user = tmp_path / "environment", tmp_path / "user"
     environment.mkdir()
     user.mkdir()
@@ -55,13 +32,19 @@ def user_folders(tmp_path, monkeypatch):
     load_database.cache_clear()
 
 
-def first_source(*types):
-    """The text of the best file for a CPU."""
-    file, _ = load_database().lookup(cpu(), *(types or FLOAT32))[0]
-    return file.source.text
+def first_source(types=FLOAT32):
+    """The source of the first file for a CPU."""
+    return load_database().lookup(cpu(), *types)[0][0].source.text
 
 
-#: Files, as text or as JSON reads them, and records, and why each is refused.
+def with_entry(**changes):
+    """A valid file with changes to its entry."""
+    return document(entries=[document()["entries"][0] | changes])
+
+
+BAD = [{"shape": [1e308, 1, 1]}, {"config": TILE.as_dict() | {"MR": 2**40}}, {"gflops": -1}]
+
+#: Files that are refused, as text or as JSON documents, each with the message.
 FILES = [
     (document(schema=2), r"\$\.schema is 2: 1 was expected"),
     ([], r"\$ is \[\]: \[\] is not of type 'object'"),
@@ -90,7 +73,9 @@ FILES = [
     ("\xff", "is not JSON in UTF-8"),
     ("{'schema': 1}", "is not JSON.*line 1 column 2"),
     (" " * MOST_BYTES + json.dumps(document()), f"more than {MOST_BYTES} bytes"),
+    (document(*BAD, {}), r"records\[0\]\.shape is .* \(and 2 more records\)"),
 ]  # fmt: skip
+#: Changes to a record, each with the message.
 RECORDS = [
     ({"shape": [1, 2]}, r"\.shape is \[1, 2\]: a list of m, n and k, each"),
     ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
@@ -115,7 +100,7 @@ REFUSED = FILES + [
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, message):
+def test_the_error_of_a_malformed_file_names_the_file_and_the_value(tmp_path, content, message):
     path = tmp_path / "mine.json"
     text = content if isinstance(content, str) else json.dumps(content)
     path.write_bytes(text.encode("latin-1"))
@@ -124,7 +109,7 @@ def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, 
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_a_missing_file_and_a_pipe_are_refused(tmp_path):
     with pytest.raises(DatabaseError, match=r"none\.json cannot be read: No such file"):
         read_file(tmp_path / "none.json")
     os.mkfifo(tmp_path / "pipe.json")
@@ -132,46 +117,34 @@ def test_what_is_no_file_is_refused(tmp_path):
         open_file(tmp_path / "pipe.json")
 
 
-BAD = [{"shape": [1e308, 1, 1]}, {"config": TILE.as_dict() | {"MR": 2**40}}, {"gflops": -1}]
-
-
-@pytest.mark.parametrize("where", ["environment", "user", "built-in"])
-def test_a_record_that_cannot_be_used_is_left_out_alone(
-    user_folders, tmp_path, mine, monkeypatch, where
+@pytest.mark.parametrize("group", range(3), ids=["environment", "user", "built-in"])
+def test_only_the_invalid_records_of_a_file_are_left_out(
+    user_folders, tmp_path, monkeypatch, group
 ):
-    folder = dict(zip(("environment", "user"), user_folders, strict=True)).get(where, tmp_path)
-    if where == "built-in":
+    if group == 2:
         monkeypatch.setattr(database_module, "resource_folder", lambda name: tmp_path)
-    path = mine(document(*BAD, {}), folder / "mine.json")
+    path = written((*user_folders, tmp_path)[group] / "mine.json", document(*BAD, {}))
     with pytest.warns(DatabaseWarning) as warned:
         hits = database_module.reload_database().lookup(cpu(), *FLOAT32)
     [(file, entry)] = [hit for hit in hits if hit[0].path == path]
     assert [str(record.shape) for record in entry.records] == ["1024x1024x1024"]
-    stated = [str(one.message) for one in warned]
-    wrong = ["shape is [1e+308, 1, 1]", "MR is 1099511627776", "-1"]
-    for index, (one, words) in enumerate(zip(stated, wrong, strict=True)):
-        assert f"{path}: $.entries[0].records[{index}]" in one
-        assert words in one
+    values = ["shape is [1e+308, 1, 1]", "MR is 1099511627776", "-1"]
+    for index, (warning, value) in enumerate(zip(warned, values, strict=True)):
+        assert f"{path}: $.entries[0].records[{index}]" in str(warning.message)
+        assert value in str(warning.message)
     assert len(file.refused) == len(BAD)
 
 
-def test_of_many_records_that_cannot_be_used_some_are_told(mine):
-    file = open_file(mine(document(*[{"gflops": -1}] * 30, {})))
+def test_at_most_ten_invalid_records_are_named(tmp_path):
+    file = open_file(written(tmp_path / "mine.json", document(*[{"gflops": -1}] * 30, {})))
     with pytest.warns(DatabaseWarning) as warned:
         [entry] = file.entries
     assert (len(entry.records), len(warned)) == (1, 11)
     assert "20 more records" in str(warned[-1].message)
 
 
-def test_a_file_that_is_extended_must_not_lose_a_record(mine):
-    path = mine(document(*BAD, {}))
-    with pytest.raises(DatabaseError, match=r"records\[0\]\.shape is .* \(and 2 more records\)"):
-        read_file(path)
-    assert json.loads(path.read_text()) == document(*BAD, {})
-
-
-def test_what_is_wrong_with_a_users_files_is_found_on_load(user_folders, mine, monkeypatch):
-    mine(document(schema=0), user_folders[1] / "mine.json")
+def test_errors_in_a_users_files_are_raised_on_load(user_folders, monkeypatch):
+    written(user_folders[1] / "mine.json", document(schema=0))
     with pytest.raises(DatabaseError, match=r"mine\.json: \$\.schema is 0"):
         load_database()
     monkeypatch.setenv("PYCLGEMM_DATABASES", "/nowhere/at/all")
@@ -180,23 +153,22 @@ def test_what_is_wrong_with_a_users_files_is_found_on_load(user_folders, mine, m
 
 
 def ranked_file(level, text, type="gpu", **names):
-    source = Source("default", text)
-    return DatabaseFile.make(Path(text), Match(level, type, **names), source, [Entry(*FLOAT32, ())])
+    return db.made_file([], Match(level, type, **names), name=text)
 
 
 DEVICE = ranked_file("device", "device", device="NVIDIA H100 80GB HBM3")
 ARCHITECTURE = ranked_file("architecture", "architecture", architecture="sm_90")
 VENDOR = ranked_file("vendor", "vendor", vendor="nvidia")
 GENERIC = ranked_file("generic", "generic")
+AMD_SM_90 = ranked_file("architecture", "x", architecture="sm_90", vendor="amd")
+GENERIC_CPU = ranked_file("generic", "cpu", type="cpu")
 OTHERS = (
     ranked_file("device", "x", device="NVIDIA A100"),
     ranked_file("architecture", "x", architecture="sm_80"),
-    ranked_file("architecture", "x", architecture="sm_90", vendor="amd"),
     ranked_file("vendor", "x", vendor="amd"),
     ranked_file("vendor", "x", vendor="nvidia", type="cpu"),
-    ranked_file("generic", "cpu", type="cpu"),
 )
-MANY = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
+MANY = a_database(GENERIC, VENDOR, *OTHERS, AMD_SM_90, GENERIC_CPU, ARCHITECTURE, DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -207,56 +179,54 @@ MANY = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
         (MANY, gpu(name="A10", architecture="sm_86"), "F32_F32_F32", "vendor generic"),
         (MANY, smallest_gpu(), "F32_F32_F32", "generic"),
         (MANY, gpu(), "F16_F16_F16", ""),
-        (a_database(GENERIC, OTHERS[-1]), gpu(type="accelerator"), "F32_F32_F32", "generic"),
+        (a_database(GENERIC, GENERIC_CPU), gpu(type="accelerator"), "F32_F32_F32", "generic"),
         (MANY, cpu(), "F32_F32_F32", "cpu"),
         # All levels of a group come before the next group.
         (Database(((GENERIC,), (DEVICE,))), gpu(), "F32_F32_F32", "generic device"),
     ],
 )
-def test_levels_from_the_most_to_the_least_specific(database, traits, precision, names):
-    found = database.lookup(traits, "float32", precision)
-    assert [file.source.text for file, _ in found] == names.split()
+def test_files_are_ordered_from_the_most_to_the_least_specific(database, traits, precision, names):
+    hits = database.lookup(traits, "float32", precision)
+    assert [file.path.name for file, _ in hits] == names.split()
 
 
-def test_what_is_printed_of_a_file():
-    files = DEVICE, ARCHITECTURE, OTHERS[2], VENDOR, GENERIC
+def test_the_text_of_a_file_names_its_devices_and_its_source():
+    files = DEVICE, ARCHITECTURE, AMD_SM_90, VENDOR, GENERIC
     assert [str(file.match) for file in files] == [
         "NVIDIA H100 80GB HBM3", "gpu/sm_90", "amd/sm_90", "nvidia/gpu", "generic/gpu"
     ]  # fmt: skip
-    built_in = DatabaseFile(GENERIC.path, GENERIC.document, built_in=True)
-    assert str(built_in) == "generic/gpu (generic)"
-    assert str(GENERIC) == "generic/gpu in generic (generic)"
+    assert str(replace(GENERIC, built_in=True)) == "generic/gpu (a test)"
+    assert str(GENERIC) == "generic/gpu in generic (a test)"
 
 
-def test_environment_before_user_before_built_in(user_folders, mine):
+def test_the_environment_comes_before_the_user_and_the_user_before_built_in_files(user_folders):
     environment, user = user_folders
     assert "measured on a test" not in first_source()
-    mine(document(source={"kind": "default", "text": "user"}), user / "a.json")
+    written(user / "a.json", document(source={"kind": "default", "text": "user"}))
     assert "user" not in first_source(), "files are read once a process"
     database_module.reload_database()
     assert first_source() == "user"
-    mine(document(), environment / "a.json")
+    written(environment / "a.json", document())
     database_module.reload_database()
     assert first_source() == "measured on a test"
-    assert "user" not in first_source("float64", "F64_F64_F64")
+    assert "user" not in first_source(("float64", "F64_F64_F64"))
 
 
-def test_the_environment_takes_files_and_folders(user_folders, mine, tmp_path, monkeypatch):
+def test_the_environment_takes_files_and_folders(user_folders, tmp_path, monkeypatch):
     environment, _ = user_folders
-    single = mine(document(), tmp_path / "single.txt")
-    mine(document(), environment / "b.json")
+    single = written(tmp_path / "single.txt", document())
+    written(environment / "b.json", document())
     (environment / "notes.txt").write_text("not read")
     monkeypatch.setenv("PYCLGEMM_DATABASES", os.pathsep.join([str(single), "", str(environment)]))
     assert [file.path.name for file in load_database().groups[0]] == ["single.txt", "b.json"]
 
 
-def test_save_and_read_give_the_same_file(tmp_path):
-    records = (
-        recorded("64x64x64", INDIRECT, 3.5), recorded("64x64x64:NT*100", INDIRECT, 1.0, alignment=2)
-    )  # fmt: skip
+def test_a_saved_file_is_read_unchanged(tmp_path):
+    batch = recorded("64x64x64:NT*100", db.INDIRECT, 1.0, alignment=2)
+    records = recorded("64x64x64", db.INDIRECT, 3.5), batch
     entries = [Entry(*FLOAT32, records, Threshold(mnk=9)), Entry("complex64", "F32_F32_F32", ())]
     match = Match("device", "gpu", device='Größe "1"')
-    file = file_of(entries, match, name=tmp_path / "deep" / "mine.json")
+    file = db.file_of(entries, match, name=tmp_path / "deep" / "mine.json")
     database_module.save_file(file)
     again = read_file(file.path)
     assert again == file
@@ -266,10 +236,10 @@ def test_save_and_read_give_the_same_file(tmp_path):
     first, second = file.document["entries"][0]["records"]
     assert first.keys() == {"path", "shape", "gflops", "config"}
     assert (second["layout"], second["alignment"], second["batch"]) == ("NT", 2, 100)
-    assert str(records[1]) == "64x64x64:NT*100 with rows aligned to 2"
+    assert str(batch) == "64x64x64:NT*100 with rows aligned to 2"
 
 
-def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
+def test_an_invalid_file_is_not_saved_and_the_old_one_stays(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text("old")
     bad = DatabaseFile(path, document({"config": TILE.as_dict() | {"VW": 3}}))
@@ -278,8 +248,8 @@ def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
     assert path.read_text() == "old"
 
 
-def save_slowly(path, name, together):
-    """Save a record; another process has time to do so between the reading and the writing."""
+def save_slowly(path, name, barrier):
+    """Save a record, with time for another process to save between the reading and the writing."""
 
     save = database_module.save_file
 
@@ -287,21 +257,19 @@ def save_slowly(path, name, together):
         time.sleep(0.5)
         save(file)
 
-    with patch("pyclgemm.selection.database.save_file", write):
-        together.wait(60)
-        save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
+    with patch.object(database_module, "save_file", write):
+        barrier.wait(60)
+        db.save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
 
 
-def test_records_that_two_processes_save_at_once_are_both_kept(tmp_path):
+def test_the_records_of_two_processes_that_save_at_once_are_both_kept(tmp_path):
     path, names = tmp_path / "mine.json", ["64x64x64", "65x65x65"]
     spawning = multiprocessing.get_context("spawn")
-    together = spawning.Barrier(2)
-    processes = [
-        spawning.Process(target=save_slowly, args=(path, name, together)) for name in names
-    ]
-    for process in processes:
+    barrier = spawning.Barrier(2)
+    saving = [spawning.Process(target=save_slowly, args=(path, one, barrier)) for one in names]
+    for process in saving:
         process.start()
-    for process in processes:
+    for process in saving:
         process.join(120)
         assert process.exitcode == 0
     (entry,) = read_file(path).entries

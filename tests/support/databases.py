@@ -1,5 +1,6 @@
 """Configurations, database files and databases for tests that need no device."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,11 @@ def document(*records, **changes):
         "source": {"kind": "measured", "text": "measured on a test"},
         "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": records}],
     } | changes
+
+
+def written(path, content):
+    path.write_text(json.dumps(content))
+    return path
 
 
 def a_database(*files):
