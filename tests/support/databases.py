@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm import CpuConfig
+from pyclgemm import CpuConfig, WgmmaConfig
+from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
@@ -25,6 +26,9 @@ LARGE = XgemmConfig(
 )
 ROWS = CpuConfig(MR=1, NR=64, KC=256, VW=16)
 NARROW = CpuConfig(MR=12, NR=32, KC=512, VW=16)
+#: The fastest path of an H100, and what is taken where a driver refuses it.
+WGMMA = WgmmaConfig(128, 256, STAGES=3)
+MATRIX = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
 
 FLOAT32, FLOAT16 = ("float32", "F32_F32_F32"), ("float16", "F16_F16_F32")
 NVIDIA = Match("vendor", "gpu", "nvidia")
