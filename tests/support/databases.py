@@ -41,9 +41,9 @@ def made_file(records, match="gpu", threshold=None, *, name="db", kind="default"
     return file_of([entry], match, name=name, kind=kind)
 
 
-def file_of(entries, match, *, name="db", kind="default"):
+def file_of(entries, match, *, name="db", kind="default", ceilings=None):
     match = Match("generic", match) if isinstance(match, str) else match
-    return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
+    return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries, ceilings)
 
 
 TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
