@@ -98,14 +98,10 @@ def on_cpu(**options):
 SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 
 
-def result(best=BEST, shape=(512, 512, 512), traits=None, types=FLOAT32):
-    """What the tuner returns for one product, which took a millisecond."""
-    shape = GemmShape.of(shape)
+def result(best=BEST, shape="512x512x512", traits=None, types=FLOAT32):
+    """The tuner's result for one product, which took a millisecond."""
+    shape = GemmShape.parse(shape) if isinstance(shape, str) else shape
     standing = Standing(shape, shape.problem(*types))
     if best is not None:
         standing.note(best, Outcome("fine", 1e-3))
     return TuningResult(traits or cpu(), *types, (standing,))
-
-
-def laid_out(text, best=BEST):
-    return result(best, GemmShape.parse(text))
