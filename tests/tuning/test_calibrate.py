@@ -1,5 +1,7 @@
 """Calibration: which kernels are timed, when it ends, and what it keeps."""
 
+from itertools import accumulate
+from operator import or_
 from unittest.mock import Mock
 
 import numpy as np
@@ -25,13 +27,16 @@ from tests.support.facts import recorded
 pytest.importorskip("scipy")
 
 
-@pytest.mark.parametrize("name", ["sm_61", "sm_80", "sm_90", "gfx1100", "x86-64-v3"])
-def test_types_and_families_take_turns(name):
+@pytest.mark.parametrize("name", ["sm_61", "sm_80", "sm_90", "gfx1030", "gfx1100", "x86-64-v3"])
+def test_types_and_families_take_turns_and_few_kernels_are_built_for_many_times(name):
     traits = typical_traits(name)
     kernels = list(kernels_in_turn(traits, load_database()))
-    of_types = {}
-    for number, one in enumerate(kernels):
-        of_types.setdefault(one.problem.dtype, []).append(number)
+    assert len(set(kernels)) == len(kernels)
+    of_types, configs = {}, {}
+    for number, (config, problem) in enumerate((one.config, one.problem) for one in kernels):
+        of_types.setdefault(problem.dtype, []).append(number)
+        configs.setdefault((problem.dtype, config.family), []).append(config)
+        assert not family_of(config).refusal(config, problem, traits)
     assert of_types.keys() == {"float32", "float64", *["float16"] * (traits.type == "gpu")}
     for end in range(min(numbers[-1] for numbers in of_types.values())):
         counts = [sum(number <= end for number in numbers) for numbers in of_types.values()]
@@ -39,27 +44,18 @@ def test_types_and_families_take_turns(name):
     for numbers in of_types.values():
         families = [kernels[number].config.family for number in numbers]
         assert set(families[: len(set(families))]) == set(families)
-    units = {"sm_80": {"matrix"}, "sm_90": {"matrix", "wgmma"}}.get(name, set())
-    of_half = of_types.get("float16", ())
-    assert units <= {kernels[number].config.family for number in of_half}
-
-
-@pytest.mark.parametrize("name", ["sm_90", "gfx1030", "x86-64-v3"])
-def test_few_kernels_are_built_for_many_times_and_all_can_run(name):
-    traits = typical_traits(name)
-    kernels = list(kernels_in_turn(traits, load_database()))
-    assert len(set(kernels)) == len(kernels)
-    of_families = {}
-    for one in kernels:
-        of_families.setdefault((one.problem.dtype, one.config.family), []).append(one.config)
-        assert not family_of(one.config).refusal(one.config, one.problem, traits)
-    for timed_ones in of_families.values():
-        built = len(set(timed_ones))
-        assert built <= 6 and len(timed_ones) >= min(8, 2 * built)
+    for family in {"sm_80": ["matrix"], "sm_90": ["matrix", "wgmma"]}.get(name, []):
+        assert ("float16", family) in configs
+    for timed_configs in configs.values():
+        built = len(set(timed_configs))
+        assert built <= 6 and len(timed_configs) >= min(8, 2 * built)
 
 
 def run_until(until, build, each, first=0.0):
-    """Which kernels are timed where building takes `build` seconds, and when it ended."""
+    """The kernels that are timed from second `first` on, and the second of the end.
+
+    A build takes `build` seconds, a timing `each`.
+    """
     time, built = FakeTime(), set()
     time.seconds = first
     kernels = kernels_in_turn(typical_traits("sm_80"), load_database())
@@ -70,20 +66,20 @@ def run_until(until, build, each, first=0.0):
         built.add(key)
         return 1e-3
 
-    done = [one for one, _ in timed(kernels, seconds_of, time.clock(), until, lambda what: None)]
-    return done, time.seconds
+    times = timed(kernels, seconds_of, time.clock(), until, lambda what: None)
+    return [kernel for kernel, _ in times], time.seconds
 
 
 @pytest.mark.parametrize("build", [0.1, 0.4, 3.0])
 @pytest.mark.parametrize("until", [2.0, 8.0, 18.0])
 def test_slow_builds_do_not_overrun_the_time(build, until):
     done, end = run_until(until, build, 0.05)
-    # Nobody can tell how long the first build takes.
+    # The duration of the first build is not known before.
     assert end <= max(until, build)
     assert len(done) >= min(until / build, 3)
 
 
-def test_kernels_that_are_built_use_what_time_is_left_and_no_other_is_begun():
+def test_kernels_that_are_built_use_the_time_that_is_too_short_for_another_build():
     done, _ = run_until(8.0, 3.0, 0.1)
     assert len({(one.problem.dtype, one.config) for one in done}) == 2
     assert len(done) > 4
@@ -92,13 +88,13 @@ def test_kernels_that_are_built_use_what_time_is_left_and_no_other_is_begun():
 
 
 def truth(kernel, traits):
-    """Twice what is assumed of a device of which nothing is known."""
+    """The time of a kernel on the imagined device: twice the time of an unknown device."""
     return 2 * float(predict([kernel.config], kernel.problem, traits, Database(()))[0])
 
 
 @pytest.fixture(params=["x86-64-v3", "sm_80"])
 def traits(request, monkeypatch):
-    """Those of a device of each kind, which need not be there."""
+    """The traits of a CPU and of a GPU, which the machine need not have."""
     imagined = typical_traits(request.param)
     monkeypatch.setattr(calibrate, "traits_of", lambda device: imagined)
     return imagined
@@ -106,7 +102,7 @@ def traits(request, monkeypatch):
 
 @pytest.fixture
 def run(home, traits, monkeypatch):
-    """A calibration whose measurements are made up, and pass on a clock of their own."""
+    """A calibration whose measurements are invented and take time on a clock of their own."""
     typical, time = typical_ceilings(traits), FakeTime()
     figures = [
         {"arithmetic": {"float32": 0.5 * typical.arithmetic["float32"]}},
@@ -115,12 +111,12 @@ def run(home, traits, monkeypatch):
     ]
 
     def in_turn(queue, report):
-        for number in range(len(figures)):
+        for known in accumulate(figures, or_):
             report("a ceiling")
             time.seconds += 1.0
-            yield {name: value for one in figures[: number + 1] for name, value in one.items()}
+            yield known
 
-    def calibrated(budget, *, stop=0, each=0.2, seconds_of=truth):
+    def calibrated(budget, *, stop=0, seconds_of=truth):
         told = []
 
         def tell(what, part):
@@ -130,12 +126,11 @@ def run(home, traits, monkeypatch):
                 raise KeyboardInterrupt
 
         def seconds(kernel):
-            time.seconds += each
+            time.seconds += 0.2
             return seconds_of(kernel, traits)
 
-        timer = Mock(seconds=seconds)
         monkeypatch.setattr(calibrate, "ceilings_in_turn", in_turn)
-        monkeypatch.setattr(calibrate, "KernelTimer", lambda queue: timer)
+        monkeypatch.setattr(calibrate, "KernelTimer", lambda queue: Mock(seconds=seconds))
         time.seconds = 0.0
         found = Calibrator(Mock(), budget, tell, time.clock()).run()
         assert found.seconds == time.seconds <= budget
@@ -146,7 +141,7 @@ def run(home, traits, monkeypatch):
 
 
 def missed(traits, database):
-    """How far predictions are from the truth, by type: the mean of the logarithm."""
+    """The deviation of predictions from the truth, by type: the mean of the logarithm."""
     found = {}
     for one in kernels_in_turn(traits, database):
         (expected,) = predict([one.config], one.problem, traits, database)
@@ -154,10 +149,10 @@ def missed(traits, database):
     return {dtype: np.mean(np.abs(logarithms)) for dtype, logarithms in found.items()}
 
 
-def test_predictions_follow_what_was_measured_of_every_type(run, traits):
+def test_predictions_follow_the_measurements_of_every_type(run, traits):
     before = missed(traits, load_database())
     found, _ = run(60.0)
-    after = missed(traits, load_database())  # which `run` has loaded again
+    after = missed(traits, load_database())  # `run` has loaded it again
     file = read_file(found.path)
     assert file.ceilings == found.ceilings
     assert found.ceilings.launch_seconds == 7e-6 and not found.interrupted
@@ -175,13 +170,13 @@ def test_a_small_budget_keeps_the_ceilings_for_every_type(run, traits, budget):
     assert file.ceilings == found.ceilings and file.entries == ()
     for name in (FLOAT32, ("float64", "F64_F64_F64"), ("int8", "I8_I8_I32")):
         assert knowledge(load_database(), traits, *name).ceilings == found.ceilings
-    # What there was no time for is estimated.
+    # A ceiling for which no time was left is estimated.
     assert found.ceilings.launch_seconds == typical_ceilings(traits).launch_seconds
     assert standing(load_database(), traits) in ("calibrated", "measured")
 
 
 @pytest.mark.parametrize("stop", [2, 3, 5, 40])
-def test_ctrl_c_keeps_what_was_measured(run, traits, stop):
+def test_ctrl_c_keeps_the_measurements_before_it(run, traits, stop):
     is_late = stop == 40
     if is_late and traits.type != "cpu":
         stop = 150  # more families take turns
@@ -200,8 +195,8 @@ def test_nothing_is_kept_where_nothing_was_measured(run, traits):
     assert not user_file(traits).exists()
 
 
-def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run):
-    """Of three kernels of a family one is as fast as predicted, one slower and one faster."""
+def test_a_fit_that_predicts_other_kernels_badly_is_not_kept(run):
+    """Kernels of a family are in turn as fast as predicted, slower and faster."""
     known, numbers = load_database(), {}
 
     def seconds_of(kernel, traits):
@@ -215,8 +210,7 @@ def test_fits_that_would_be_wrong_about_other_kernels_are_not_taken(run):
     assert read_file(found.path).ceilings == found.ceilings
 
 
-def test_what_the_tuner_found_stays(run, traits):
-    """Records in any case, and models that are about the same ceilings."""
+def test_the_tuners_records_stay_and_its_models_if_they_are_about_the_same_ceilings(run, traits):
     path, config = user_file(traits), configs.CPU if traits.type == "cpu" else configs.DIRECT
     known = recorded("512x512x512", config, 50.0)
     model = Model("tuned", "2026-01-01", {config.family: Coefficients(tile=3e-6)})
