@@ -1,10 +1,7 @@
-"""The measuring process, which may die or hang; and its log, whose broken lines do no harm."""
-
-from __future__ import annotations
+"""The measuring process, which may die or hang, and the log of trials."""
 
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,24 +14,24 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning import process as process_module
 from pyclgemm.tuning.process import Logged, Outcome, Trial, TrialProcess, TuningLog, user_log
 from tests.support.facts import cpu, gpu
+from tests.support.system import ROOT
 
 GOOD = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
 SHAPE = GemmShape(20, 20, 20)
-ROOT = Path(pyclgemm.__file__).resolve().parent.parent
 
-#: The real worker, except that the configuration BAD meets with an accident.
+#: The real worker, except that the configuration BAD causes an accident.
 _WORKER = """
 import os, sys, time
 from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.tuning import worker
 PACES["tuner"] = (Pace(1e-4, 0.0, 1),) * 2
 def injected(method):
-    def meets(self, given):
-        if any(trial.config.MR == 3 for trial in (given if isinstance(given, list) else [given])):
+    def replacement(self, trials):
+        if "MR=3" in str(trials):
             {accident}
-        return method(self, given)
-    return meets
+        return method(self, trials)
+    return replacement
 for name in ("run", "prepare"):
     setattr(worker.TrialBench, name, injected(getattr(worker.TrialBench, name)))
 worker.main()
@@ -46,7 +43,7 @@ def start(accident="pass", device=None, dtype="float32", precision=None):
     return TrialProcess(device, dtype, precision, command)
 
 
-def test_it_measures_knows_the_device_and_ends_with_its_with_block():
+def test_a_process_measures_and_ends_with_its_with_block():
     with TrialProcess(None, "float32", None) as process:
         child = process._process
         assert process.traits.type in ("gpu", "cpu", "accelerator")
@@ -69,7 +66,7 @@ _NOISE = "os.write(1, b'{\"status\": \"nonsense\"}\\nwarning: spills\\n'); print
         ("sys.exit('out of memory')", "crash", "exit code 1, out of memory"),
         (_LOST, "crash", "the kernel left the device unusable"),
         ("time.sleep(1000)", "timeout", "no answer in 2 s"),
-        (_NOISE, "fine", ""),  # what a compiler prints is no answer
+        (_NOISE, "fine", ""),  # output of a compiler is no answer
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="exit codes are those of POSIX")
@@ -84,13 +81,13 @@ def test_an_accident_costs_one_process_at_most(accident, status, reason):
 
 
 @pytest.mark.parametrize("accident", ["os.abort()", "time.sleep(1000)"])
-def test_an_accident_in_preparation_is_left_for_the_trial_to_tell(accident):
+def test_after_an_accident_in_preparation_trials_are_measured(accident):
     with start(accident) as process:
         process.prepare([Trial(SHAPE, GOOD), Trial(SHAPE, BAD)], 1.0)
         assert process.run(Trial(SHAPE, GOOD), 60).status == "fine"
 
 
-def test_the_devices_own_error_is_raised():
+def test_an_error_of_the_library_in_the_process_is_raised():
     for arguments, error, message in (
         ({"device": "no such device"}, pyclgemm.ArgumentError, "device is 'no such device'"),
         ({"precision": "F64_F64_F64"}, pyclgemm.DtypeError, "the operands are float32"),
@@ -99,7 +96,7 @@ def test_the_devices_own_error_is_raised():
             start(**arguments)
 
 
-def test_a_device_without_units_says_so():
+def test_a_device_without_units_is_refused():
     precision = resolve_precision("TF32_TF32_F32", "float32")
     able = [bool(matrix_unit(precision, one.traits)) for one in working_devices()]
     if all(able):
@@ -108,8 +105,8 @@ def test_a_device_without_units_says_so():
         start(device=str(able.index(False)), precision=precision.name)
 
 
-def test_a_process_that_cannot_start_says_why():
-    """The second one shows that a process imports this library, wherever it was started."""
+def test_the_error_of_a_process_that_does_not_start_has_its_last_line():
+    """The second process shows that it imports this library, wherever it was started."""
     for program, reason in (
         ("import os; os.write(2, b'no interpreter'); os._exit(3)", "exit code 3, no interpreter"),
         ("import os; raise SystemExit(os.environ['PYTHONPATH'])", f"exit code 1, {ROOT}"),
@@ -118,26 +115,24 @@ def test_a_process_that_cannot_start_says_why():
             TrialProcess(None, "float32", None, [sys.executable, "-c", program])
 
 
-LINES = [
-    Logged(GemmShape(8, 9, 10, "NT", 7), GOOD, Outcome("fine", 0.25)),
-    Logged(GemmShape(8, 8, 8), GOOD, Outcome("wrong")),
-]
-
-
-def test_what_was_written_is_read_and_broken_lines_are_passed_over(tmp_path):
+def test_a_log_is_read_as_it_was_written_without_its_broken_lines(tmp_path):
     log = TuningLog(tmp_path / "new" / "log.jsonl")
     assert list(log) == []
-    log.append(LINES[0])
+    written = [
+        Logged(GemmShape(8, 9, 10, "NT", 7), GOOD, Outcome("fine", 0.25)),
+        Logged(GemmShape(8, 8, 8), GOOD, Outcome("wrong")),
+    ]
+    log.append(written[0])
     with log.path.open("a") as file:
         file.write('[1]\n{"shape": [1, 2, 3]}\n{"shape": "1x2x3", "status": "fine", "config": 5}\n')
         file.write('{"shape": "1x2x3", "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
         file.write('{"shape": "8x8", "status": "fine", "config": {"path": "cpu", "MR": 1}}\n')
         file.write('{"shape": "8x8x8", "stat\n')
-    log.append(LINES[1])
-    assert list(TuningLog(log.path)) == LINES
+    log.append(written[1])
+    assert list(TuningLog(log.path)) == written
 
 
-def test_each_device_driver_arithmetic_and_text_of_kernels_has_its_own(tmp_path, monkeypatch):
+def test_each_device_driver_arithmetic_and_text_of_kernels_has_its_log(tmp_path, monkeypatch):
     def name(traits, dtype="float32", precision="F32_F32_F32"):
         return user_log(traits, dtype, precision, tmp_path)
 

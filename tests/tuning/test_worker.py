@@ -1,4 +1,4 @@
-"""Measuring one configuration: what is right is timed, and every failure has its reason."""
+"""Measuring one configuration: right results are timed, and each failure has its reason."""
 
 from dataclasses import replace
 from unittest.mock import Mock
@@ -17,6 +17,7 @@ from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.tuning import worker
 from pyclgemm.tuning.process import Trial
+from tests.support.reference import DTYPES
 
 CONFIG = CpuConfig(MR=4, NR=16, KC=128, VW=8)
 OTHER = CpuConfig(MR=2, NR=16, KC=128, VW=8)
@@ -26,58 +27,40 @@ BATCH = GemmShape(9, 12, 10, "TN", 3, batch=33)
 
 
 @pytest.fixture
-def make_bench(context, traits, monkeypatch, require):
+def bench(context, traits, monkeypatch, require, request):
+    """A bench for float32, or for the type that a test names as an indirect parameter."""
+    dtype = getattr(request, "param", "float32")
+    require(dtype)
     monkeypatch.setitem(PACES, "tuner", (Pace(1e-4, 0.0, 2),) * 2)
-
-    def make(dtype="float32"):
-        require(dtype)
-        return worker.TrialBench(context, traits, dtype, resolve_precision(None, dtype))
-
-    return make
+    return worker.TrialBench(context, traits, dtype, resolve_precision(None, dtype))
 
 
-@pytest.fixture
-def bench(make_bench):
-    return make_bench()
+def fail_with(monkeypatch, error):
+    """Let every plan raise an error."""
+    monkeypatch.setattr(operands, "plan", Mock(side_effect=error))
 
 
-@pytest.fixture
-def plans(monkeypatch):
-    """Put a function in the place of `plan`."""
-    return lambda plan: monkeypatch.setattr(operands, "plan", plan)
+def spoil_results(monkeypatch, config, index, value):
+    """Let plans of a configuration write a value at an index of the result, after the product."""
 
+    def plan(*arguments, **options):
+        ready = pyclgemm.plan(*arguments, **options)
 
-@pytest.fixture
-def fail_with(plans):
-    """Have every plan raise an error."""
-    return lambda error: plans(Mock(side_effect=error))
+        def spoiled(a, b, *, out):
+            ready(a, b, out=out)
+            offset = np.dot(index, out.strides) % out.base_data.size
+            where = {"dst_offset": offset, "wait_for": out.events}
+            cl.enqueue_copy(out.queue, out.base_data, np.float32(value), **where)
 
+        return spoiled if options["config"] == config else ready
 
-@pytest.fixture
-def spoil_plans(plans):
-    """Have plans of a configuration write a value at an index of the result, after the product."""
-
-    def spoil(config, where, value):
-        def plan(*arguments, **options):
-            ready = pyclgemm.plan(*arguments, **options)
-
-            def spoiled(a, b, *, out):
-                ready(a, b, out=out)
-                offset = sum(i * stride for i, stride in zip(where, out.strides, strict=True))
-                spoiling = {"dst_offset": offset % out.base_data.size, "wait_for": out.events}
-                cl.enqueue_copy(out.queue, out.base_data, np.float32(value), **spoiling)
-
-            return spoiled if options["config"] == config else ready
-
-        plans(plan)
-
-    return spoil
+    monkeypatch.setattr(operands, "plan", plan)
 
 
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
-def test_a_right_one_is_timed(make_bench, dtype):
-    outcome = make_bench(dtype).run(Trial(SHAPE, CONFIG))
+@pytest.mark.parametrize("bench", DTYPES, indirect=True)
+def test_a_right_result_is_timed(bench):
+    outcome = bench.run(Trial(SHAPE, CONFIG))
     assert (outcome.status, outcome.reason, outcome.rival_seconds) == ("fine", "", None)
     assert 0 < outcome.seconds < 1
 
@@ -89,11 +72,11 @@ def test_a_batch_is_timed(bench, config, layout, padding):
     assert (outcome.status, outcome.reason) == ("fine", "") and outcome.seconds > 0
 
 
-def test_with_a_rival_both_are_timed_and_its_failure_is_not_the_candidates(bench, spoil_plans):
+def test_a_rival_is_timed_too_and_its_failure_is_not_the_candidates(bench, monkeypatch):
     outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
     assert outcome.seconds > 0 and outcome.rival_seconds > 0
     rival = replace(OTHER, MR=1)
-    spoil_plans(rival, (0, 0), 3)
+    spoil_results(monkeypatch, rival, (0, 0), 3)
     outcome = bench.run(Trial(SHAPE, CONFIG, rival))
     assert (outcome.status, outcome.rival_seconds) == ("fine", None)
 
@@ -107,7 +90,7 @@ def test_with_a_rival_both_are_timed_and_its_failure_is_not_the_candidates(bench
         (GemmShape(2**24, 1, 2**24), CONFIG, "a of 16777216x1x16777216 takes"),
     ],
 )
-def test_what_is_refused_has_its_reason(bench, traits, shape, config, reason):
+def test_a_refusal_has_its_reason(bench, traits, shape, config, reason):
     depth = 8 * max(1, traits.local_memory_bytes // (8 * 512 * 4))
     much_local_memory = XgemmDirectConfig(
         WGD=512, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1, KWGD=depth
@@ -120,7 +103,7 @@ BETWEEN = "elements between two rows of the result were written"
 
 
 @pytest.mark.parametrize(
-    ("shape", "where", "value", "reason"),
+    ("shape", "index", "value", "reason"),
     [
         (SHAPE, (36, 3), 1000, "at (36, 3) it is 1000"),
         (GemmShape(37, 41, 50, "TT", 3), (20, 40), 1000, "at (20, 40) it is 1000"),
@@ -132,16 +115,16 @@ BETWEEN = "elements between two rows of the result were written"
     ],
     ids=str,
 )
-def test_a_wrong_element(bench, spoil_plans, shape, where, value, reason):
-    spoil_plans(CONFIG, where, value)
+def test_a_wrong_element_is_found(bench, monkeypatch, shape, index, value, reason):
+    spoil_results(monkeypatch, CONFIG, index, value)
     outcome = bench.run(Trial(shape, CONFIG))
     assert outcome.status == "wrong" and reason in outcome.reason
     assert bench.run(Trial(shape, OTHER)).status == "fine"
 
 
-def test_a_result_that_is_not_written(bench, plans):
+def test_a_result_that_is_not_written_is_wrong(bench, monkeypatch):
     bench.run(Trial(SHAPE, OTHER))  # leaves a right result in the buffer
-    plans(lambda *_, **options: lambda a, b, out: None)
+    monkeypatch.setattr(operands, "plan", lambda *_, **options: lambda a, b, out: None)
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert outcome.status == "wrong" and "no finite numbers" in outcome.reason
 
@@ -157,16 +140,18 @@ def test_a_result_that_is_not_written(bench, plans):
     ],
     ids=["compiler", "launch"],
 )  # fmt: skip
-def test_what_the_compiler_or_the_device_refuses(bench, fail_with, error, status, reason, prepared):
-    fail_with(error)
+def test_a_refusal_of_the_compiler_or_the_device(
+    bench, monkeypatch, error, status, reason, prepared
+):
+    fail_with(monkeypatch, error)
     if prepared:
         bench.prepare([Trial(SHAPE, CONFIG)])
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
-def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
-    fail_with(cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
+def test_a_fault_after_which_the_device_is_unusable(bench, monkeypatch):
+    fail_with(monkeypatch, cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
     broken = Mock(side_effect=cl.LogicError("clEnqueueFillBuffer failed: INVALID_COMMAND_QUEUE"))
     monkeypatch.setattr(worker.cl_array, "zeros", broken)
     with pytest.raises(worker.DeviceLostError):
@@ -181,7 +166,7 @@ def test_a_fault_that_spoils_the_device(bench, fail_with, monkeypatch):
         [Trial(BATCH, BATCH_CONFIG)],
     ],
 )
-def test_what_was_prepared_is_not_built_again(bench, fail_with, trials):
+def test_prepared_trials_are_not_built_again(bench, monkeypatch, trials):
     bench.prepare(trials)
-    fail_with(AssertionError("built twice"))
+    fail_with(monkeypatch, AssertionError("built twice"))
     assert {bench.run(trial).status for trial in trials} == {"fine"}
