@@ -7,10 +7,9 @@ from pyclgemm import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.records import Threshold
-from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing
-from pyclgemm.tuning.tuner import TuningResult, tune
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.databases import DIRECT, FLOAT32, INDIRECT, a_database, made_file
 from tests.support.databases import NARROW as BEST
 from tests.support.facts import cpu, recorded
@@ -75,20 +74,6 @@ class Pretender(AbstractContextManager):
         seconds = self.seconds(trial.shape, trial.config) * self.drift
         rival = trial.rival and self.seconds(trial.shape, trial.rival) * self.drift
         return Outcome("fine", seconds, rival)
-
-
-def pretended_run(monkeypatch, tmp_path):
-    """A function that tunes on the clock of a pretender."""
-
-    def run(process, shapes=SHAPES, database=CPU_DATABASE, budget=60.0, **options):
-        process.now = 0.0
-        monkeypatch.setattr(tuner.time, "monotonic", lambda: process.now)
-        options |= {"budget": budget, "database": database, "log_folder": tmp_path}
-        result = tune(shapes, open_process=process, **options)
-        assert process.closed
-        return result
-
-    return run
 
 
 def on_cpu(**options):
