@@ -1,4 +1,4 @@
-"""The text of kernels, without a device: like C written by hand; and their instructions."""
+"""The text of kernels reads like C written by hand; the instructions of matrix units."""
 
 import re
 
@@ -36,7 +36,7 @@ def config(request):
 
 @pytest.fixture(scope="module")
 def texts(config):
-    """All kernels of a configuration, as far as it is valid for the type."""
+    """All kernels of a configuration, for the types that it is valid for."""
     found = [
         launch.source.text
         for product in PRODUCTS
@@ -49,11 +49,11 @@ def texts(config):
 
 @pytest.fixture(scope="module")
 def codes(texts):
-    """The same without comments."""
+    """The texts without comments."""
     return [re.sub(r"//.*", "", text) for text in texts]
 
 
-def test_indented_by_its_braces(codes):
+def test_lines_are_indented_by_their_braces(codes):
     for text in codes:
         depth, parentheses, continued = 0, 0, False
         for line in text.splitlines():
@@ -68,7 +68,7 @@ def test_indented_by_its_braces(codes):
         assert depth == 0
 
 
-#: What the template leaves in a text; in its code, what is decided beforehand and does nothing.
+#: Traces of the template in a text, and code without an effect.
 TRACES = re.compile(
     r"\$\{|<%|</%|\b(?:None|True|False)\b|UNDEFINED|^\s*(?:%|##)|[ \t]+$|\n\n\n", re.MULTILINE
 )
@@ -79,13 +79,13 @@ IDLE = re.compile(
 )
 
 
-def test_without_traces_of_the_template_and_what_does_nothing(config, texts, codes):
+def test_no_traces_of_the_template_and_no_code_without_an_effect(config, texts, codes):
     for text, code in zip(texts, codes, strict=True):
         assert not TRACES.search(text)
         assert not IDLE.search(code)
         assert text.endswith("}\n")
         formula, parameters = text.splitlines()[:2]
-        if formula.startswith("// out = "):  # and no packing
+        if formula.startswith("// out = "):  # which packing kernels lack
             assert parameters == f"// {config.family}: {config}"
 
 
@@ -99,7 +99,6 @@ def test_every_name_is_used(codes):
 
 
 def test_a_local_name_is_not_declared_twice_in_a_block(codes):
-    # C would accept a shadow in an inner block; a reader would not.
     declared = re.compile(r"\s*(?:const )?(?:int|extent|long|bool|element) (\w+)(?:\[.*\])* ?[=;]")
     for code in codes:
         blocks = [set()]
@@ -116,9 +115,9 @@ TERMS = st.one_of(NUMBERS, st.sampled_from(["i", "j", "i + 1", "i % 3", "i / 2",
 
 
 @given(terms=st.tuples(TERMS, TERMS, TERMS), divisor=st.integers(1, 9), i=NUMBERS, j=NUMBERS)
-def test_expressions_are_in_parentheses_where_they_must(terms, divisor, i, j):
+def test_expressions_are_in_parentheses_where_needed(terms, divisor, i, j):
     def value(expression):
-        """What C makes of an expression of numbers that are not negative."""
+        """The value in C of an expression of numbers that are not negative."""
         return int(eval(str(expression).replace("/", "//"), {"i": i, "j": j}))
 
     first, second, third = terms
