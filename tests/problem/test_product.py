@@ -1,4 +1,4 @@
-"""Products: shapes as text and as problems, rows and columns exchanged, results that overlap."""
+"""Products: shapes as text and as problems, exchanged rows and columns, valid results."""
 
 from contextlib import nullcontext
 from itertools import product
@@ -27,17 +27,17 @@ from tests.support.configs import DIRECT
 from tests.support.facts import product_of
 
 SHAPES = "1x2x3 64x3072x768:NT 9x9x9:TT+7 9x9x9+1 1x1x1:TN 8x8x8*2 8x9x10+3*10000"
-NO_SHAPES = (
+INVALID = (
     "1x2 0x2x3 1x2x3:N 1x2x3:CN 1x2x3+ 1x2x3+-1 1x2x3x4 1x2x3:nt 1x2x3* 1x2x3*0 1x2x3*1 "
     "1x2x3*-2 1x2x3*5+7 1x2x3*5*5"
 )
 
 
-def test_a_shape_is_written_as_it_is_read_and_another_form_is_none():
+def test_a_valid_text_is_read_as_a_shape_and_written_unchanged():
     assert [str(GemmShape.parse(text)) for text in SHAPES.split()] == SHAPES.split()
-    assert not any(map(GemmShape.parse, ["", *NO_SHAPES.split()]))
+    assert not any(map(GemmShape.parse, ["", *INVALID.split()]))
     assert GemmShape.parse("3x4x5:NN+0") == GemmShape(3, 4, 5)
-    plain = [GemmShape.parse(f"3x4x5{rest}").plain for rest in ("", ":NT", "+1", "*2")]
+    plain = [GemmShape.parse(f"3x4x5{options}").plain for options in ("", ":NT", "+1", "*2")]
     assert plain == [True, False, False, False]
 
 
@@ -54,7 +54,7 @@ def test_a_shape_is_written_as_it_is_read_and_another_form_is_none():
         (lambda: GemmShape(1, 2, 3, batch=2.5), "batch is 2.5"),
     ],
 )
-def test_what_is_no_shape_is_refused(make, words):
+def test_an_invalid_shape_is_refused(make, words):
     with pytest.raises(pyclgemm.ArgumentError, match=words):
         make()
 
@@ -62,32 +62,27 @@ def test_what_is_no_shape_is_refused(make, words):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("batch", [None, 9])
-def test_the_problem_is_that_of_the_arrays(layout, dtype, batch):
+def test_a_shape_has_the_problem_of_its_arrays(layout, dtype, batch):
     shape = GemmShape(7, 5, 3, layout, batch=batch)
     options = {"reads_c": True, "bias": True, "activation": "relu"}
     for trans in ("T", "C"):
         a, b = (letter.replace("T", trans) for letter in layout)
-        named = product_of(7, 5, 3, dtype, trans_a=a, trans_b=b, batch=batch, **options)
-        conjugate = "".join(
-            name for name, letter in zip("ab", layout, strict=True) if letter + trans == "TC"
-        )
-        assert shape.product(dtype, conjugate=conjugate, **options) == named
-        assert shape.problem(dtype, conjugate=conjugate, **options) == named.problem
-        if trans == "C" and dtype == "complex64" or trans == "T":
-            assert (named.a.transposition, named.b.transposition) == (a, b)
+        expected = product_of(7, 5, 3, dtype, trans_a=a, trans_b=b, batch=batch, **options)
+        conjugate = "a" * (a == "C") + "b" * (b == "C")
+        assert shape.product(dtype, conjugate=conjugate, **options) == expected
+        assert shape.problem(dtype, conjugate=conjugate, **options) == expected.problem
+        if trans == "T" or dtype == "complex64":
+            assert (expected.a.transposition, expected.b.transposition) == (a, b)
     assert (np.prod(shape.stored_a[-2:]), np.prod(shape.stored_b[-2:])) == (21, 15)
 
 
 def test_padding_and_batches_lower_the_alignment():
-    def alignments(shape):
-        problem = shape.problem("float32")
-        return [problem.a.alignment, problem.b.alignment, problem.out.alignment]
-
-    assert alignments(GemmShape(16, 16, 16, "NT", padding=4)) == [4, 4, 4]
-    # The second a starts 9 elements behind the first, though a single row has no other below it.
-    batch = GemmShape(1, 8, 9, batch=4)
-    assert alignments(batch)[:2] == [1, 8]
-    assert (batch.problem("float32").batch, batch.problem("float32").flops) == (4, 4 * 2 * 8 * 9)
+    padded = GemmShape(16, 16, 16, "NT", padding=4).problem()
+    assert (padded.a.alignment, padded.b.alignment, padded.out.alignment) == (4, 4, 4)
+    # Rows of a: only the batch's next matrix starts 9 elements behind the first.
+    batch = GemmShape(1, 8, 9, batch=4).problem()
+    assert (batch.a.alignment, batch.b.alignment) == (1, 8)
+    assert (batch.batch, batch.flops) == (4, 4 * 2 * 8 * 9)
 
 
 GEMV = GemvConfig(MR=2, WGS=32, LANES_N=4, VW=4, KWI=2)
@@ -98,8 +93,8 @@ GPU, AVX512, AVX2 = map(typical_traits, ("sm_90", "x86-64-v4", "x86-64-v3"))
 PANELS = PackedLayout("panels", depth_block=8, width=16)
 
 
-def _product(m, n, k, *, column_major=False, **changes):
-    given = {
+def made_product(m, n, k, *, column_major=False, **changes):
+    facts = {
         "a": Matrix(m, k, k + 4, 1, 8, conjugate=True),
         "b": Matrix(k, n, 1, k + 3, 5),
         "out": Matrix(m, n, 1, m, 0) if column_major else Matrix(m, n, n, 1, 0),
@@ -108,11 +103,11 @@ def _product(m, n, k, *, column_major=False, **changes):
         "precision": resolve_precision(None, "complex64"),
         "bias_stride": 2,
     }
-    return make_product(**(given | changes))
+    return make_product(**(facts | changes))
 
 
-def test_transposed_exchanges_everything_that_has_a_side():
-    product = _product(40, 3, 17)
+def test_a_transposed_product_exchanges_operands_strides_and_bias():
+    product = made_product(40, 3, 17)
     other = product.transposed
     problem = other.problem
     assert (problem.m, problem.n, problem.k) == (3, 40, 17)
@@ -125,17 +120,17 @@ def test_transposed_exchanges_everything_that_has_a_side():
     assert (product.swapped, other.swapped) == (False, True)
 
 
-def test_what_is_not_there_is_not_exchanged():
+def test_column_major_results_missing_operands_and_small_batches():
     for column_major in (False, True):
-        product = _product(40, 3, 17, column_major=column_major)
+        product = made_product(40, 3, 17, column_major=column_major)
         assert product.swapped == column_major
         assert product.transposed.transposed == product
-    # Its canonical form already has few rows: back to the caller's would be wrong.
+    # Its canonical form already has few rows, and stays.
     assert product.problem.m == 3
     assert oriented(product, GEMV, GPU) == product
-    other = _product(4, 3, 2, c=None, bias_stride=None).transposed
+    other = made_product(4, 3, 2, c=None, bias_stride=None).transposed
     assert (other.c, other.problem.c, other.problem.bias) == (None, None, None)
-    # Small products of a batch are left alone.
+    # Rows and columns of a batch of small products are not exchanged.
     batches = [GemmShape(m, 4, 60, batch=100).problem("float32") for m in (64, 65)]
     assert [problem_on(batch, AVX512) != batch for batch in batches] == [False, True]
 
@@ -156,18 +151,18 @@ def test_what_is_not_there_is_not_exchanged():
         (DIRECT, (40, 3, 7), False, GPU, False),
     ],
 )  # fmt: skip
-def test_what_families_exchange(config, sizes, transposed, traits, exchanged):
+def test_families_exchange_rows_and_columns(config, sizes, transposed, traits, exchanged):
     m, _, k = sizes
     changes = {"a": Matrix(m, k, 1, m, 0)} if transposed else {}
-    product = _product(*sizes, **changes)
-    turned = oriented(product, config, traits)
-    assert turned == (product.transposed if exchanged else product)
-    assert oriented(turned, config, traits) == turned
-    packed = _product(*sizes, packed=PANELS, **changes)
+    product = made_product(*sizes, **changes)
+    result = oriented(product, config, traits)
+    assert result == (product.transposed if exchanged else product)
+    assert oriented(result, config, traits) == result
+    packed = made_product(*sizes, packed=PANELS, **changes)
     assert oriented(packed, config, traits) is packed
 
 
-def test_a_record_for_few_rows_is_taken_for_as_few_columns():
+def test_a_record_for_few_rows_is_taken_for_few_columns():
     narrow = GemmShape(2000, 4, 500).problem("float32")
     chosen, few = (select(one, AVX512, load_database()) for one in (narrow, narrow.transposed))
     assert chosen.config == few.config
@@ -175,7 +170,7 @@ def test_a_record_for_few_rows_is_taken_for_as_few_columns():
     assert not chosen.config.PACKB, "a block of few rows reads the other operand in place"
 
 
-#: What is done to tall and flat products: options of `check_gemm`.
+#: Options of `check_gemm`.
 OPTIONS = [
     *(
         {"out": out, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "silu", **addend}
