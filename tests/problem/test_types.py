@@ -1,4 +1,4 @@
-"""Element types: which go together, results of another type than the operands', and bfloat16."""
+"""Element types: valid combinations, and results of another type than the operands."""
 
 import math
 
@@ -17,33 +17,31 @@ from pyclgemm.problem.shape import GemmShape
 from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
 from tests.support.checks import check_gemm
-from tests.support.configs import BASES, EVERY_FAMILY_AND_MORE
+from tests.support.configs import CPU, DIRECT, EVERY_FAMILY_AND_MORE
 from tests.support.facts import problem
 
 
-def result(dtype, **asked):
-    """The type of the result where arrays of these types ask for it."""
-    arrays = {name: np.empty((2, 2), asked[name]) for name in asked}
+def result(dtype, **types):
+    """The type of the result for `out`, `c` and `bias` of these types."""
+    arrays = {name: np.empty((2, 2), types[name]) for name in types}
     return result_dtype(dtype, **dict.fromkeys(("out", "c", "bias")) | arrays)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_result_is_of_the_operands_type_unless_something_asks_for_another(dtype):
+def test_the_type_of_a_result_is_that_of_its_operands_or_of_a_given_array(dtype):
     own = "int32" if dtype == "int8" else dtype
     assert result(dtype) == result_dtypes(dtype)[0] == result(dtype, c=own) == own
-    if dtype in ("float16", "bfloat16"):
-        for name in ("out", "c", "bias"):
-            assert result(dtype, **{name: "float32"}) == "float32"
-    own = {"int8": "int8 -> int32"}.get(dtype, dtype)
-    assert problem(4, 4, 4, dtype).types == own
+    for name in ("out", "c", "bias") if dtype in ("float16", "bfloat16") else ():
+        assert result(dtype, **{name: "float32"}) == "float32"
+    assert problem(4, 4, 4, dtype).types == {"int8": "int8 -> int32"}.get(dtype, dtype)
 
 
-#: Calls that are refused, and how.
+#: Calls that are refused, each with the message.
 REFUSED = [
     *(
-        (lambda dtype=dtype, asked=asked: result(dtype, out=asked),
-         f"out is {asked} and a is {dtype}; the result .* is {' or '.join(result_dtypes(dtype))}")
-        for dtype, asked in (
+        (lambda dtype=dtype, out=out: result(dtype, out=out),
+         f"out is {out} and a is {dtype}; the result .* is {' or '.join(result_dtypes(dtype))}")
+        for dtype, out in (
             ("float16", "bfloat16"), ("float16", "float64"), ("bfloat16", "float16"),
             ("float32", "float16"), ("float64", "float32"), ("complex64", "complex128"),
             ("int8", "int8"), ("int8", "float32"), ("float32", "int32"),
@@ -65,28 +63,27 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "words"), REFUSED)
-def test_types_and_numbers_that_are_refused(call, words):
-    check_dtype("out", np.dtype(np.int32))  # of a result, and of no operand
+def test_invalid_types_and_numbers_are_refused(call, words):
+    check_dtype("out", np.dtype(np.int32))  # valid for a result, not for an operand
     with pytest.raises(pyclgemm.DtypeError, match=words):
         call()
 
 
-def test_sources_name_both_types_and_read_halves_as_the_compiler_can():
-    config = BASES["direct"]
+def test_sources_name_both_types_and_avoid_read_only_loads_of_halves_on_nvidia():
     for precision, architecture, wanted in (
         ("F16_F16_F16", "gfx1030", "half *restrict a"),
         # NVIDIA's compiler has no read-only load of four halves.
         ("F16_F16_F16", "sm_75", "half *a"),
         ("F16_F16_F32", "sm_75", "half *restrict a"),
     ):
-        product = GemmShape(8, 8, 8).product("float16", precision, result_dtype="float32")
-        text = family_of(config).source(product.problem, config, typical_traits(architecture)).text
+        problem = GemmShape(8, 8, 8).problem("float16", precision, result_dtype="float32")
+        text = family_of(DIRECT).source(problem, DIRECT, typical_traits(architecture)).text
         assert f"float16 -> float32, {precision}" in text.splitlines()[0]
         assert f"const __global {wanted}" in text and "__global float *out" in text
 
 
-def test_tf32_is_held_to_elements_that_are_cut_off():
-    a = np.nextafter(np.float32(1 + 2.0**-10), np.float32(0))  # all that is cut off is ones
+def test_the_stated_error_of_tf32_is_that_of_elements_that_are_cut_off():
+    a = np.nextafter(np.float32(1 + 2.0**-10), np.float32(0))  # all bits that are cut off are 1
     cut = (np.array([a]).view(np.uint32) & 0xFFFFE000).view(np.float32)[0]
     error = 1 - float(cut) ** 2 / float(a) ** 2
     stated = resolve_precision("TF32_TF32_F32", "float32").product_error
@@ -95,7 +92,7 @@ def test_tf32_is_held_to_elements_that_are_cut_off():
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 @pytest.mark.parametrize("architecture", ["sm_70", "x86-64-v4", "gfx1030"])
-def test_types_for_devices_with_units(dtype, architecture):
+def test_types_of_units_are_refused_on_architectures_without_them(dtype, architecture):
     precision = resolve_precision(None, dtype)
     assert precision.needs_matrix_unit
     with pytest.raises(pyclgemm.UnsupportedError, match=f"(?=.*{dtype})(?=.*{architecture})"):
@@ -115,7 +112,7 @@ def test_a_device_without_units_refuses_their_types(queue, traits, dtype):
                 function(queue, *operands)
 
 
-def test_integers_have_no_fractions_and_relu_alone(queue):
+def test_integer_products_take_integer_factors_and_relu_alone(queue):
     for value in (3, -2.0, np.int64(7), np.float32(5), -(2**31), 2**31 - 1):
         found = check_scalar("alpha", value, "int8")
         assert type(found) is int and found == value
@@ -140,20 +137,20 @@ def test_integers_have_no_fractions_and_relu_alone(queue):
     ids=["aligned, in place", "column", "strided"],
 )  # fmt: skip
 def test_a_float32_result_of_float16_operands(queue, config, options):
-    """To float32's bound, which rounding to float16 anywhere would break."""
+    """The bound is that of float32: rounding to float16 anywhere would exceed it."""
     sizes = (37, 41, 70)  # more than one block of k, so that sums wait in memory
     options = options | {"result": "float32", "alpha": 0.3, "beta": -1.7}
     check_gemm(queue, sizes, "float16", config=config, **options)
 
 
-@pytest.mark.parametrize("config", [BASES["direct"], BASES["cpu"]], ids=["direct", "cpu"])
+@pytest.mark.parametrize("config", [DIRECT, CPU], ids=lambda config: config.family)
 def test_a_float32_result_of_half_arithmetic(queue, traits, require, config):
     require("float16", "F16_F16_F16")
     if config.family == "cpu" and traits.type != "cpu":
         pytest.skip("the cpu family takes vectors of halves, which GPU compilers may lack")
     x, y = np.full((5, 3), 2.0**-7, np.float16), np.ones((3, 4), np.float16)
     out = np.zeros((5, 4), np.float32)
-    # Sums of 3 * 2^-7 are exact in half; a third of them is not.
+    # The sum 3 * 2^-7 is exact in half, a third of it is not.
     pyclgemm.gemm(queue, x, y, alpha=1 / 3, out=out, precision="F16_F16_F16", config=config)
     np.testing.assert_allclose(out, 2.0**-7, rtol=2.0**-22)
 
@@ -163,24 +160,24 @@ def halves(rng):
     return draw(rng, (9, 12), (12, 7), dtype="float16")
 
 
-def test_every_way_to_ask(queue, halves, rng):
+def test_an_array_of_float32_makes_the_result_float32(queue, halves, rng):
     c, bias = draw(rng, (9, 7), (7,))
     out = np.empty((9, 7), np.float32)
-    for given, wanted in (
+    for options, operations in (
         ({"out": out}, {}),
         ({"c": c, "beta": 2.0}, {"beta": 2.0}),
         ({"epilogue": pyclgemm.Epilogue(bias)}, {"bias": bias}),
         # An addend that is not read still has the result's type.
         ({"c": np.full_like(c, np.nan), "beta": 0.0}, {}),
     ):
-        got = pyclgemm.gemm(queue, *halves, **given)
+        got = pyclgemm.gemm(queue, *halves, **options)
         assert got.dtype == np.float32
-        operands = [*halves, c] if "beta" in wanted else halves
-        assert_gemm(got, *operands, result="float32", **wanted)
+        operands = [*halves, c] if "beta" in operations else halves
+        assert_gemm(got, *operands, result="float32", **operations)
     assert pyclgemm.gemm(queue, *halves).dtype == np.float16
 
 
-def test_plans_layers_and_matmul(queue, halves):
+def test_plans_layers_and_matmul_take_float32_results_of_halves(queue, halves):
     a, b = upload(queue, *halves)
     host = np.empty((9, 7), np.float32)
     out = cl_array.empty(queue, (9, 7), np.float32)
@@ -204,7 +201,7 @@ UNITS = MatrixConfig(MWG=32, NWG=32, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGE
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_arrays_of_the_host_in_types_of_units(units, queue, rng, dtype):
+def test_arrays_of_the_host_are_multiplied_in_types_of_units(units, queue, rng, dtype):
     own = "int32" if dtype == "int8" else dtype
     a, b = draw(rng, (9, 33), (33, 7), dtype=dtype)
     c, bias = draw(rng, (9, 7), (7,), dtype=own)
