@@ -262,7 +262,7 @@ def save_slowly(path, name, barrier):
         db.save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
 
 
-def test_the_records_of_two_processes_that_save_at_once_are_both_kept(tmp_path):
+def test_records_that_two_processes_save_at_once_are_both_kept(tmp_path):
     path, names = tmp_path / "mine.json", ["64x64x64", "65x65x65"]
     spawning = multiprocessing.get_context("spawn")
     barrier = spawning.Barrier(2)
