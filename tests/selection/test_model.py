@@ -22,6 +22,7 @@ from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
 from tests.support import databases as db
+from tests.support.configs import FLOAT32_PRECISIONS
 from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, file_of, measured
 from tests.support.facts import cpu, gpu, problem_of, recorded
 
@@ -35,7 +36,7 @@ TYPES = (
 NAMES = [(dtype, resolve_precision(precision, dtype).name) for dtype, precision in TYPES]
 EMPTY = [
     Entry(*name, ())
-    for name in [*NAMES, ("float32", "TF32_TF32_F32"), ("float32", "BF16_BF16_F32_X6")]
+    for name in {*NAMES, *(("float32", precision) for precision in FLOAT32_PRECISIONS)}
 ]
 #: A database without records: all candidates come from menus.
 BLANK = a_database(file_of(EMPTY, "gpu"), file_of(EMPTY, "cpu"))
@@ -292,14 +293,17 @@ def test_the_published_threshold_for_navi_14_decides():
         assert choice.reason.startswith(f"{reason}, ")
 
 
-@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6"])
-def test_float32_arithmetic_replaces_a_precision_where_it_is_predicted_to_be_faster(precision):
-    traits, taken = typical_traits("sm_80"), set()
-    for text in ("1x8192x8192", "2048x1x2048:TN", "8192x8192x8192"):
+@pytest.mark.parametrize("precision", FLOAT32_PRECISIONS)
+@pytest.mark.parametrize(("architecture", "database"), [("sm_80", BLANK), ("sm_90", None)])
+def test_float32_replaces_a_precision_where_it_is_predicted_to_be_faster(
+    precision, architecture, database
+):
+    traits, database, taken = typical_traits(architecture), database or load_database(), set()
+    for text in ("1x8192x8192", "2048x1x2048:TN", "4096x16x512", "8192x8192x8192"):
         product = GemmShape.parse(text).product("float32", precision)
-        found, choice = choose_for(product, traits, BLANK)
+        found, choice = choose_for(product, traits, database)
         plain = replace(product.problem, precision=resolve_precision(None, "float32"))
-        own, other = (alternatives(one, traits, BLANK, 1)[0] for one in (product.problem, plain))
+        own, other = (alternatives(one, traits, database, 1)[0] for one in (product.problem, plain))
         assert choice.seconds == min(own.seconds, other.seconds)
         says = f"in true float32, which is at least as exact as {precision} and predicted to take"
         assert (says in choice.reason) == (other.seconds < own.seconds)
@@ -308,12 +312,12 @@ def test_float32_arithmetic_replaces_a_precision_where_it_is_predicted_to_be_fas
         )
         taken.add(found.problem.precision.name)
         # The arithmetic stays where the caller asks for a family.
-        kept, asked_for = choose_for(product, traits, BLANK, "matrix")
+        kept, asked_for = choose_for(product, traits, database, "matrix")
         assert (kept, asked_for.path) == (product, "matrix")
     assert taken == {"F32_F32_F32", precision}
 
 
-def test_other_arithmetics_are_not_replaced():
+def test_other_types_keep_their_arithmetic():
     for dtype in ("float32", "float16", "float64"):
         wanted = problem_of("1x8192x8192", dtype)
         assert faster_arithmetic(wanted, typical_traits("sm_80"), BLANK) == (wanted, "")

@@ -18,7 +18,7 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Threshold
-from pyclgemm.selection.select import alternatives, faster_arithmetic, packed_layout, select
+from pyclgemm.selection.select import alternatives, packed_layout, select
 from tests.support import databases as db
 from tests.support.checks import raises
 from tests.support.databases import DIRECT, GENERIC, LARGE, SMALL, SQUARE, a_database, measured
@@ -174,19 +174,6 @@ def test_a_cpu_exchanges_rows_and_columns_for_few_columns():
     choice = select(problem_of("900x2x1000"), cpu(), db.DATABASE)
     assert "rows and columns are exchanged" in choice.reason
     assert "exchanged" not in select(problem_of("2x900x1000"), cpu(), db.DATABASE).reason
-
-
-def test_float32_arithmetic_replaces_a_slower_precision():
-    traits, database = typical_traits("sm_90"), load_database()
-    for text, precision, is_exchanged in (
-        ("1x4096x4096", "TF32_TF32_F32_X3", True),
-        ("4096x16x512", "BF16_BF16_F32_X9", True),
-        ("4096x4096x4096", "TF32_TF32_F32_X3", False),
-        ("4096x4096x4096", "TF32_TF32_F32", False),
-    ):
-        found, why = faster_arithmetic(problem_of(text, "float32", precision), traits, database)
-        assert found.precision.name == ("F32_F32_F32" if is_exchanged else precision)
-        assert (f"at least as exact as {precision}" in why) == bool(why) == is_exchanged
 
 
 panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
