@@ -21,9 +21,7 @@ from tests.support.reference import assert_close, expected_gemm
 
 INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
 DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
-EVERY_FAMILY = pytest.mark.parametrize(
-    "config", [INDIRECT, DIRECT], ids=lambda config: config.family
-)
+EVERY_FAMILY = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])
 
 
 def count_type(slabs, groups):
@@ -90,9 +88,7 @@ MATRIX = replace(configs.MATRIX, STAGES=3)
                              (("complex128", None), 16))),
     ],
 )  # fmt: skip
-def test_the_launch_gets_its_groups_rounds_and_workspaces(
-    config, sizes, kind, units, division, sums
-):
+def test_a_launch_gets_groups_rounds_and_workspaces(config, sizes, kind, units, division, sums):
     dtype, precision = kind
     traits = gpu(compute_units=units, fence_options="-cl-std=CL3.0")
     product = product_of(*sizes, dtype, precision=precision)

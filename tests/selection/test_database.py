@@ -185,9 +185,7 @@ def test_a_missing_file_and_a_pipe_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("group", range(3), ids=["environment", "user", "built-in"])
-def test_only_the_invalid_records_of_a_file_are_left_out(
-    user_folders, tmp_path, monkeypatch, group
-):
+def test_only_invalid_records_are_left_out(user_folders, tmp_path, monkeypatch, group):
     if group == 2:
         monkeypatch.setattr(database_module, "resource_folder", lambda name: tmp_path)
     path = written((*user_folders, tmp_path)[group] / "mine.json", document(*BAD, {}))

@@ -93,15 +93,14 @@ def test_the_users_own_record_comes_before_one_that_ships():
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80", "gfx1100", "intel_gpu", "x86-64-v3"])
 @pytest.mark.parametrize("text", ["1x4096x4096", "1024x1024x1024", "4096x24x512:TT"])
 def test_alternatives_are_in_the_order_of_their_predicted_times(architecture, text):
-    choice = select(problem_of(text), typical_traits(architecture), load_database())
+    wanted, traits, database = problem_of(text), typical_traits(architecture), load_database()
+    choice = select(wanted, traits, database)
     predicted = [one for one in choice.alternatives if "measured" not in one.reason]
     assert len({one.config for one in choice.alternatives}) == len(choice.alternatives) > 10
     # Doubt about configurations that were not measured nearby may exchange neighbours.
     times = [one.seconds for one in predicted]
     assert all(after > 0.8 * max(times[: i + 1]) for i, after in enumerate(times))
-    assert alternatives(problem_of(text), typical_traits(architecture), load_database(), 1) == [
-        choice
-    ]
+    assert alternatives(wanted, traits, database, 1) == [choice]
     # Only the configuration of the least predicted time claims it.
     least = min(one.seconds for one in [choice, *predicted] if "predicted" in one.reason)
     numbers = []
@@ -232,15 +231,13 @@ def test_a_path_that_is_asked_for_takes_its_measured_configuration(config):
     assert choice.config == config
 
 
-CPU_MEASURED = measured(
-    [recorded("9x9x9", config) for config in (SQUARE, db.NARROW, db.ROWS)], None, cpu()
-)
+ON_CPU = measured([recorded("9x9x9", one) for one in (SQUARE, db.NARROW, db.ROWS)], None, cpu())
 
 
 @pytest.mark.parametrize("m", [1, 12, 1000])
 @pytest.mark.parametrize("packed", [panels(512, 64), panels(512, 32), panels(128, 48)])
 def test_the_choice_reads_panels_as_they_were_packed(m, packed):
-    database = a_database(CPU_MEASURED, db.CPU_FILE)
+    database = a_database(ON_CPU, db.CPU_FILE)
     config = select(problem(m, 1024, 1024, packed=packed), cpu(), database).config
     assert (packed.width, packed.depth_block) == (config.NR, config.KC)
 
@@ -263,7 +260,7 @@ def layout(n, k, traits, database=db.DATABASE):
 
 
 def test_b_is_packed_as_products_with_many_rows_read_it():
-    database = a_database(CPU_MEASURED, db.CPU_FILE)
+    database = a_database(ON_CPU, db.CPU_FILE)
     wanted = select(problem(4096, 1024, 1024), cpu(), database).config
     assert layout(1024, 1024, cpu(), database) == panels(wanted.KC, wanted.NR)
     with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
@@ -296,9 +293,7 @@ def test_packed_rows_lie_along_k_where_units_read_along_k(architecture, dtype, p
 
 
 @given(db.sizes, db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
-def test_shipped_files_give_a_valid_choice_for_every_problem_and_for_a_packed_b(
-    m, n, k, dtype, traits
-):
+def test_shipped_files_give_valid_choices_with_and_without_a_packed_b(m, n, k, dtype, traits):
     database = Database(load_database().groups[-1:])
     packed = packed_layout(n, k, dtype, resolve_precision(None, dtype), traits, database)
     for layout in (None, packed):

@@ -147,9 +147,7 @@ def test_a_result_that_is_not_written_is_wrong(bench, monkeypatch):
     ],
     ids=["compiler", "launch"],
 )  # fmt: skip
-def test_a_refusal_of_the_compiler_or_the_device(
-    bench, monkeypatch, error, status, reason, prepared
-):
+def test_refusals_of_compiler_and_device(bench, monkeypatch, error, status, reason, prepared):
     fail_with(monkeypatch, error)
     if prepared:
         bench.prepare([Trial(SHAPE, CONFIG)])
