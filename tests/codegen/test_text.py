@@ -1,6 +1,7 @@
 """The text of kernels reads like C written by hand; the instructions of matrix units."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,9 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule, oriented, violations
 from pyclgemm.problem.shape import GemmShape
 from tests.support.configs import EVERY_CONFIG
-from tests.support.facts import gpu, product_of
+from tests.support.facts import HOPPER, product_of
 
-GPU = gpu(
-    fence_options="-cl-std=CL3.0", local_memory_bytes=2**17, shuffle="shfl.sync",
-    sub_group_sizes=(32,),
-)  # fmt: skip
+GPU = replace(HOPPER, shuffle="shfl.sync", sub_group_sizes=(32,))
 PRODUCTS = [
     GemmShape(33, 31, 9).product(),
     GemmShape(64, 64, 64, "TT").product(),

@@ -142,14 +142,6 @@ def test_a_device_of_every_file_has_a_configuration_for_every_product(file):
             assert choice.path in on_gpu and violations(choice.config, dtype, traits) == []
 
 
-@each([file for file in GPU_FILES if file.source.kind == "published"])
-def test_a_published_file_comes_first_for_its_devices(file):
-    for entry in file.entries:
-        first, _ = load_database().lookup(device_of(file), *entry.name)[0]
-        assert first.path == file.path
-        assert "not measured here" in str(first)
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES + NO_ARCHITECTURE)
 def test_a_typical_device_is_explained(architecture):
     output = output_of("explain", "1024x1024x1024", "--architecture", architecture)

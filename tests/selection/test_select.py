@@ -169,12 +169,6 @@ def test_a_product_that_a_configuration_refuses_takes_the_next():
     assert select(problem_of(text), traits, database).path != "indirect"
 
 
-def test_a_cpu_exchanges_rows_and_columns_for_few_columns():
-    choice = select(problem_of("900x2x1000"), cpu(), db.DATABASE)
-    assert "rows and columns are exchanged" in choice.reason
-    assert "exchanged" not in select(problem_of("2x900x1000"), cpu(), db.DATABASE).reason
-
-
 panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
 
 

@@ -38,6 +38,11 @@ def saved(found, path):
     return pairs(path)
 
 
+def together(*results):
+    standings = tuple(standing for one in results for standing in one.standings)
+    return TuningResult(cpu(), *FLOAT32, standings)
+
+
 def pairs(path):
     """The products and configurations of the first entry's records."""
     return [(str(record), record.config) for record in read_file(path).entries[0].records]
@@ -90,6 +95,10 @@ def test_a_record_names_its_product_and_is_taken_for_it(path, text, record):
         # A record without an alignment is one of contiguous matrices.
         ([("511x511x511", LARGE)], [("511x511x511", BEST)], [("511x511x511", BEST)]),
         # A record of a batch replaces only those of the same count.
+        ([], [("300x300x300*4", BEST), ("300x300x300*4000", BEST), ("8x8x8*100", BEST_BATCH),
+              ("8x8x8*10000", BEST_BATCH)],
+         [("300x300x300*4", BEST), ("300x300x300*4000", BEST), ("8x8x8*100", BEST_BATCH),
+          ("8x8x8*10000", BEST_BATCH)]),
         ([("512x512x512*256", SMALL), ("8x8x8", SMALL_BATCH)],
          [("512x512x512*64", LARGE), ("8x8x8", SMALL), ("8x8x8*100", BEST_BATCH)],
          [("8x8x8", SMALL), ("512x512x512*64", LARGE), ("512x512x512*256", SMALL),
@@ -99,14 +108,8 @@ def test_a_record_names_its_product_and_is_taken_for_it(path, text, record):
 )  # fmt: skip
 def test_a_result_replaces_the_records_of_its_product_alone(path, known, found, kept):
     save_file(made_file([recorded(*one) for one in known], EPYC, name=path))
-    for text, config in found:
-        save_result(result(config, text), path)
+    save_result(together(*(result(config, text) for text, config in found)), path)
     assert pairs(path) == kept
-
-
-def together(*results):
-    standings = tuple(standing for one in results for standing in one.standings)
-    return TuningResult(cpu(), *FLOAT32, standings)
 
 
 def test_of_two_shapes_of_one_product_the_faster_counts(path):
@@ -114,13 +117,6 @@ def test_of_two_shapes_of_one_product_the_faster_counts(path):
     other.standings[0].seconds[SMALL] /= 2
     for both in (together(one, other), together(other, one)):
         assert saved(both, path) == [("1x512x512:NT", SMALL)]
-
-
-def test_batches_of_different_counts_have_a_record_each(path):
-    configs = {f"300x300x300*{count}": BEST for count in (4, 4000)}
-    configs |= {f"8x8x8*{count}": BEST_BATCH for count in (100, 10000)}
-    found = together(*(result(config, text) for text, config in configs.items()))
-    assert dict(saved(found, path)) == configs
 
 
 def test_a_threshold_is_dropped_once_a_single_product_was_tuned(path):
