@@ -13,7 +13,7 @@ from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients
 from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
-from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
@@ -27,17 +27,9 @@ from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, f
 from tests.support.facts import cpu, gpu, problem_of, recorded
 
 ARCHITECTURES = ("sm_61", "sm_80", "sm_90", "gfx1030", "gfx1100", "x86-64-v3", "intel_gpu")
-TYPES = (
-    ("float32", None), ("float32", "TF32_TF32_F32_X3"), ("float16", None), ("bfloat16", None),
-    ("int8", None), ("float64", None), ("complex64", None),
-)  # fmt: skip
-
-
-NAMES = [(dtype, resolve_precision(precision, dtype).name) for dtype, precision in TYPES]
-EMPTY = [
-    Entry(*name, ())
-    for name in {*NAMES, *(("float32", precision) for precision in FLOAT32_PRECISIONS)}
-]
+TYPES = [(dtype, resolve_precision(None, dtype).name) for dtype in DTYPES]
+TYPES += [("float32", precision) for precision in FLOAT32_PRECISIONS]
+EMPTY = [Entry(*types, ()) for types in TYPES]
 #: A database without records: all candidates come from menus.
 BLANK = a_database(file_of(EMPTY, "gpu"), file_of(EMPTY, "cpu"))
 
@@ -52,7 +44,7 @@ def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
 ):
     # Products of the same layout share a ranking: a wrong key shows in a later example.
     traits, shape = typical_traits(architecture), GemmShape(*sizes, layout, padding, batch)
-    wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if types[1] else None)
+    wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if reads_c else None)
     if strided:
         wanted = replace(wanted, b=MatrixLayout("strided"))
     # A ranking does not distinguish alignments above the widest access.
@@ -150,10 +142,9 @@ def test_a_record_counts_on_its_own_device_alone():
     record, wanted = recorded("1000x1000x1000", SMALL, 1.0), problem_of("1000x1000x1000")
     theirs = measured([record], traits=gpu(name="NVIDIA L40S", architecture="sm_89"))
     default = db.made_file([recorded("9x9x9", LARGE), recorded("9x9x9", SMALL)])
-    alone, with_theirs, with_own = (
-        select(wanted, gpu(), a_database(default, *files))
-        for files in ([], [theirs], [measured([record])])
-    )
+    own = measured([record])
+    choices = (select(wanted, gpu(), a_database(default, *one)) for one in ([], [theirs], [own]))
+    alone, with_theirs, with_own = choices
     assert (with_theirs.config, with_theirs.seconds) == (alone.config, alone.seconds)
     assert with_own.config == SMALL
 
@@ -246,7 +237,7 @@ def test_measured_ceilings_count_for_every_type():
     measured = {"float32": 2 * estimated.arithmetic["float32"], "float64": 70.0}
     ceilings = replace(estimated, arithmetic=measured, global_memory=70.0, units={})
     database = Database(((calibrated_file(ceilings),), *BLANK.groups))
-    for dtype, precision in NAMES:
+    for dtype, precision in TYPES:
         known = knowledge(database, gpu(), dtype, precision)
         assert known.ceilings.global_memory == 70.0
         assert known.ceilings.arithmetic["float64"] == 70.0

@@ -24,6 +24,8 @@ from tests.support.tuner_fakes import BEST, SMALL, result
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
+COUNTS = [(f"300x300x300*{count}", BEST) for count in (4, 4000)]
+COUNTS += [(f"8x8x8*{count}", BEST_BATCH) for count in (100, 10000)]
 CEILINGS = Ceilings({"float32": 10.0}, 100.0, None, None, 1e-5, "2026-01-01")
 OF_A_DEVICE = Model("a test", "2026-01-01", {"cpu": Coefficients(multiply=1.5)})
 
@@ -95,10 +97,7 @@ def test_a_record_names_its_product_and_is_taken_for_it(path, text, record):
         # A record without an alignment is one of contiguous matrices.
         ([("511x511x511", LARGE)], [("511x511x511", BEST)], [("511x511x511", BEST)]),
         # A record of a batch replaces only those of the same count.
-        ([], [("300x300x300*4", BEST), ("300x300x300*4000", BEST), ("8x8x8*100", BEST_BATCH),
-              ("8x8x8*10000", BEST_BATCH)],
-         [("300x300x300*4", BEST), ("300x300x300*4000", BEST), ("8x8x8*100", BEST_BATCH),
-          ("8x8x8*10000", BEST_BATCH)]),
+        ([], COUNTS, COUNTS),
         ([("512x512x512*256", SMALL), ("8x8x8", SMALL_BATCH)],
          [("512x512x512*64", LARGE), ("8x8x8", SMALL), ("8x8x8*100", BEST_BATCH)],
          [("8x8x8", SMALL), ("512x512x512*64", LARGE), ("512x512x512*256", SMALL),
