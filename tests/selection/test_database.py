@@ -458,12 +458,3 @@ def test_a_users_own_file_leaves_the_borrowed_records_of_the_library(path):
     both = Database(((mine,), (shipped,)))
     for shape, config in ((MIDDLE, DIRECT), (LARGE, db.WGMMA)):
         assert select(shape.problem(*BRAIN), HOPPER, both).config == config
-
-
-def test_a_threshold_is_not_borrowed_and_is_dropped_once_a_product_is_tuned(path):
-    lender = Entry(*HALF, (Record(LARGE, DIRECT), Record(LITTLE, DIRECT)), Threshold(mnk=10**6))
-    assert Entry(*BRAIN, (), like=lender).indirect_from is None
-    borrowing = Entry(*BRAIN, (), lender.indirect_from, lender)
-    _, entry = tuned(path, DIRECT, GemmShape(1, 8, 8), lender, borrowing)
-    assert (entry.like, entry.indirect_from) == (lender, None)
-    assert [record.shape for record in entry.own] == [GemmShape(1, 8, 8)]

@@ -150,11 +150,8 @@ def test_other_records_entries_and_models_of_the_file_are_kept(path):
     known = recorded("512x512x512", LARGE, 99.0), recorded("2048x2048x2048", LARGE, 333.0)
     save_file(file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
     save_result(result(), path)
-    file = read_file(path)
-    assert file.entries[1:] == (double,)
-    assert file.entries[0] == Entry(
-        *FLOAT32, (recorded("512x512x512", BEST, 268.4), known[1]), fitted=OF_A_DEVICE
-    )
+    records = recorded("512x512x512", BEST, 268.4), known[1]
+    assert read_file(path).entries == (Entry(*FLOAT32, records, fitted=OF_A_DEVICE), double)
 
 
 def test_a_contribution_is_for_the_architecture(tmp_path):
