@@ -147,12 +147,10 @@ LIKES = [
     ({HALF: None, BRAIN: ("float16", "F16_F16_F16")},
      r"\$\.entries\[1\]\.like is float16 by F16_F16_F16, of which the file has no entry"),
     ({HALF: None, BRAIN: BRAIN},
-     r"\$\.entries\[1\]\.like is bfloat16 by BF16_BF16_F32, the entry itself; wanted is "
-     r"another entry of the file that has no like: float16 by F16_F16_F32$"),
+     r"\$\.entries\[1\]\.like is bfloat16 by .*, the entry itself; .*: float16 by F16_F16_F32$"),
     ({BRAIN: BRAIN}, r"\$\.entries\[0\]\.like is .*, the entry itself; .*: it has none$"),
     ({BRAIN: HALF, HALF: ("int8", "I8_I8_I32"), ("int8", "I8_I8_I32"): None},
-     r"\$\.entries\[0\]\.like is float16 by F16_F16_F32, which is like another itself; "
-     r"wanted is another entry of the file that has no like: int8 by I8_I8_I32$"),
+     r"\$\.entries\[0\]\.like is .*, which is like another itself; .*: int8 by I8_I8_I32$"),
     ({BRAIN: HALF, HALF: BRAIN}, r"\$\.entries\[0\]\.like is .*, which is like another itself"),
     ({HALF: None, BRAIN: ("float16",)},
      r"\$\.entries\[1\]\.like is .*'precision' is a required property"),
