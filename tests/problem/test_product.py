@@ -182,9 +182,7 @@ OPTIONS = [
     ),
     *(
         {"a": layout, "b": layout, "trans_a": trans_a, "trans_b": trans_b, "bias": True}
-        for layout, trans_a, trans_b in product(
-            (ROW, ROW_ALIGNED, COLUMN_ALIGNED, STRIDED), "NT", "NT"
-        )
+        for layout in (ROW, ROW_ALIGNED, COLUMN_ALIGNED, STRIDED) for trans_a, trans_b in LAYOUTS
     ),
     {"alpha": 0.0, "beta": 0.5, "c": ROW, "bias": True},
     *(

@@ -80,9 +80,6 @@ def on_cpu(**options):
     return Pretender(cpu(), cpu_seconds, **options)
 
 
-SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
-
-
 def result(best=BEST, shape="512x512x512", traits=None, types=FLOAT32):
     """The tuner's result for one product, which took a millisecond."""
     shape = GemmShape.parse(shape) if isinstance(shape, str) else shape

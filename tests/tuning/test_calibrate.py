@@ -216,10 +216,7 @@ def test_types_and_families_take_turns_and_few_kernels_are_built_for_many_times(
 
 
 def run_until(until, build, each, first=0.0):
-    """The kernels that are timed from second `first` on, and the second of the end.
-
-    A build takes `build` seconds, a timing `each`.
-    """
+    """The kernels that are timed between seconds `first` and `until`, and when the last ends."""
     time, built = FakeTime(), set()
     time.seconds = first
     kernels = kernels_in_turn(typical_traits("sm_80"), load_database())
@@ -251,9 +248,13 @@ def test_kernels_that_are_built_use_the_time_that_is_too_short_for_another_build
         assert run_until(5.0, 0.1, 0.1, first=5.0 - left) == ([], 5.0 - left)
 
 
+def predicted_time(kernel, traits, database):
+    return float(predict([kernel.config], kernel.problem, traits, database)[0])
+
+
 def truth(kernel, traits):
     """The time of a kernel on the imagined device: twice the time of an unknown device."""
-    return 2 * float(predict([kernel.config], kernel.problem, traits, Database(()))[0])
+    return 2 * predicted_time(kernel, traits, Database(()))
 
 
 @pytest.fixture(params=["x86-64-v3", "sm_80"])
@@ -299,26 +300,26 @@ def run(home, traits, monkeypatch):
         found = Calibrator(Mock(), budget, tell, time.clock()).run()
         assert found.seconds == time.seconds <= budget
         assert found.path == user_file(traits)
-        return found, told
+        file = read_file(found.path)
+        assert file.ceilings == found.ceilings
+        return found, file, told
 
     return calibrated
 
 
 def missed(traits, database):
     """The deviation of predictions from the truth, by type: the mean of the logarithm."""
-    found = {}
+    errors = {}
     for one in kernels_in_turn(traits, database):
-        (expected,) = predict([one.config], one.problem, traits, database)
-        found.setdefault(one.problem.dtype, []).append(np.log(expected / truth(one, traits)))
-    return {dtype: np.mean(np.abs(logarithms)) for dtype, logarithms in found.items()}
+        ratio = predicted_time(one, traits, database) / truth(one, traits)
+        errors.setdefault(one.problem.dtype, []).append(abs(np.log(ratio)))
+    return {dtype: np.mean(logarithms) for dtype, logarithms in errors.items()}
 
 
 def test_predictions_follow_the_measurements_of_every_type(run, traits):
     before = missed(traits, load_database())
-    found, _ = run(60.0)
+    found, file, _ = run(60.0)
     after = missed(traits, load_database())  # `run` has loaded it again
-    file = read_file(found.path)
-    assert file.ceilings == found.ceilings
     assert found.ceilings.launch_seconds == 7e-6 and not found.interrupted
     assert found.fits.keys() == after.keys()
     assert {entry.dtype for entry in file.entries} == after.keys()
@@ -328,10 +329,9 @@ def test_predictions_follow_the_measurements_of_every_type(run, traits):
 
 @pytest.mark.parametrize("budget", [1.0, 2.0])
 def test_a_small_budget_keeps_the_ceilings_for_every_type(run, traits, budget):
-    found, told = run(budget)
-    assert told.count("a ceiling") == 1 and found.fits == {}
-    file = read_file(found.path)
-    assert file.ceilings == found.ceilings and file.entries == ()
+    found, file, told = run(budget)
+    assert told.count("a ceiling") == 1
+    assert found.fits == {} and file.entries == ()
     for name in (FLOAT32, ("float64", "F64_F64_F64"), ("int8", "I8_I8_I32")):
         assert knowledge(load_database(), traits, *name).ceilings == found.ceilings
     # A ceiling for which no time was left is estimated.
@@ -344,10 +344,8 @@ def test_ctrl_c_keeps_the_measurements_before_it(run, traits, stop):
     is_late = stop == 40
     if is_late and traits.type != "cpu":
         stop = 150  # more families take turns
-    found, told = run(60.0, stop=stop)
+    found, file, told = run(60.0, stop=stop)
     assert len(told) == stop and found.interrupted
-    file = read_file(found.path)
-    assert file.ceilings == found.ceilings
     assert bool(file.entries) == bool(found.fits) == is_late
 
 
@@ -366,12 +364,10 @@ def test_a_fit_that_predicts_other_kernels_badly_is_not_kept(run):
     def seconds_of(kernel, traits):
         of_family = numbers.setdefault((kernel.problem.dtype, kernel.config.family), {})
         number = of_family.setdefault(kernel.config, len(of_family))
-        (expected,) = predict([kernel.config], kernel.problem, traits, known)
-        return float(expected) * (1.0, 16.0, 1 / 16)[number % 3]
+        return predicted_time(kernel, traits, known) * (1.0, 16.0, 1 / 16)[number % 3]
 
-    found, _ = run(60.0, seconds_of=seconds_of)
+    found, _, _ = run(60.0, seconds_of=seconds_of)
     assert found.fits == {}
-    assert read_file(found.path).ceilings == found.ceilings
 
 
 def test_the_tuners_records_stay_and_its_models_if_they_are_about_the_same_ceilings(run, traits):
@@ -382,11 +378,11 @@ def test_the_tuners_records_stay_and_its_models_if_they_are_about_the_same_ceili
     for is_about_them in (False, True):
         save_records(path, traits, name, [known], model=model)
         reload_database()
-        found, _ = run(60.0)
-        (entry,) = (one for one in read_file(path).entries if one.name == name)
+        _, file, _ = run(60.0)
+        (entry,) = (one for one in file.entries if one.name == name)
         assert entry.own == (known,)
         assert (entry.fitted is not None) == is_about_them
-    assert read_file(path).source.text.startswith("tuned on")
+    assert file.source.text.startswith("tuned on")
 
 
 @pytest.mark.parametrize("seconds", [0.5, 0, -1, 4000, np.nan, np.inf, "20", None, True])
