@@ -90,17 +90,13 @@ def measured(records, threshold=None, traits=None):
 
 
 GENERIC = made_file(
-    [
-        recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
-        recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL),
-    ],
+    [recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
+     recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL)],
     threshold=Threshold(mnk=10**6),
 )  # fmt: skip
 CPU_FILE = made_file(
-    [
-        recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
-        recorded("1024x32x1024", NARROW),
-    ],
+    [recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
+     recorded("1024x32x1024", NARROW)],
     "cpu",
 )  # fmt: skip
 DATABASE = a_database(GENERIC, CPU_FILE)

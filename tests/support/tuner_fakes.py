@@ -1,4 +1,4 @@
-"""A tuner whose measuring process pretends, and what a tuner found, with its databases."""
+"""A measuring process whose times are computed, and results and databases of a tuner."""
 
 import math
 from contextlib import AbstractContextManager
@@ -19,19 +19,11 @@ OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
 SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
 
-CPU_DATABASE = a_database(
-    made_file(
-        [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN),
-         recorded("1024x1024x1024", KNOWN)],
-        "cpu", kind="measured",
-    )
-)  # fmt: skip
-GPU_DATABASE = a_database(
-    made_file(
-        [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
-        threshold=Threshold(mnk=10**6),
-    )
-)
+CPU_RECORDS = [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN)]
+CPU_RECORDS.append(recorded("1024x1024x1024", KNOWN))
+CPU_DATABASE = a_database(made_file(CPU_RECORDS, "cpu", kind="measured"))
+GPU_RECORDS = [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)]
+GPU_DATABASE = a_database(made_file(GPU_RECORDS, threshold=Threshold(mnk=10**6)))
 
 
 def cpu_seconds(shape, config):
