@@ -1,7 +1,4 @@
-"""Products whose slabs work-groups divide: how, what a launch is given, and the sums on devices.
-
-The same sums are formed whoever comes last, at every call.
-"""
+"""Stream-K: how work-groups divide slabs, what a launch gets, and the sums on devices."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,11 +21,7 @@ from tests.support.reference import assert_close, expected_gemm
 
 INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
 DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
-EVERY_FAMILY = pytest.mark.parametrize(
-    "config", [INDIRECT, DIRECT], ids=lambda config: config.family
-)
-
-# ------------------------------------------------------------------ without a device
+EVERY_FAMILY = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])
 
 
 def count_type(slabs, groups):
@@ -47,7 +40,7 @@ def test_every_division(tiles, slabs, groups):
     whole_tiles = division.rounds * division.groups
     assert 1 <= division.groups <= groups
     assert 0 <= whole_tiles <= tiles
-    # A group has whole tiles, or of the divided ones a slab at least.
+    # Each group has whole tiles, or at least one slab of the divided tiles.
     assert division.rounds or (tiles - whole_tiles) * slabs >= division.groups
     largest = (tiles - whole_tiles) * slabs * division.groups + division.groups
     assert largest < 2**32 or count_type(slabs, groups) == "ulong"
@@ -56,15 +49,15 @@ def test_every_division(tiles, slabs, groups):
 @pytest.mark.parametrize(
     ("tiles", "slabs", "groups", "wanted"),
     [
-        (132, 10, 132, Division(132, 1)),  # one each
+        (132, 10, 132, Division(132, 1)),  # one tile for each group
         (264, 10, 132, Division(132, 2)),
-        (300, 10, 132, Division(132, 1)),  # one whole, and 168 divided
+        (300, 10, 132, Division(132, 1)),  # 132 whole tiles, and 168 divided ones
         (133, 10, 132, Division(132, 0)), (100, 10, 132, Division(132, 0)),
-        (66, 10, 132, Division(132, 0)),  # halves
-        (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten busy
+        (66, 10, 132, Division(132, 0)),  # half a tile for each group
+        (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten groups busy
         (70, 10, 132, Division(132, 0)),  # halves would be 140 groups, whole tiles 70
-        (5, 1, 132, Division(5, 1)), (1, 1, 1, Division(1, 1)),  # nothing to divide
-        (1, 3, 132, Division(1, 1)),  # less than two slabs for each of two
+        (5, 1, 132, Division(5, 1)), (1, 1, 1, Division(1, 1)),  # a slab is not divided
+        (1, 3, 132, Division(1, 1)),  # two groups would have less than two slabs each
         (1, 4, 132, Division(2, 0)),
     ],
 )  # fmt: skip
@@ -72,7 +65,7 @@ def test_divisions(tiles, slabs, groups, wanted):
     assert divide(tiles, slabs, groups) == wanted
 
 
-def test_tiles_of_a_result_and_integers_that_count_slabs():
+def test_the_number_of_tiles_and_the_type_that_counts_slabs():
     for m, n, tiles in [(1, 1, 1), (32, 16, 1), (33, 16, 2), (33, 17, 4), (64, 160, 20)]:
         assert tile_count(m, n, rows=32, columns=16) == tiles
     for slabs, counts in [(64, "uint"), (10**6, "ulong")]:
@@ -85,19 +78,17 @@ MATRIX = replace(configs.MATRIX, STAGES=3)
 @pytest.mark.parametrize(
     ("config", "sizes", "kind", "units", "division", "sums"),
     [
-        # 28 tiles among 10 groups; without depth they have a slab of nothing each.
+        # 28 tiles among 10 groups; with k = 0 each tile has one empty slab.
         *((config, (100, 50, k), (dtype, None), 5, Division(10, 1), 16 * 16 * size)
           for config, k in ((INDIRECT, 80), (DIRECT, 80), (INDIRECT, 0), (DIRECT, 0))
           for dtype, size in (("float32", 4), ("float16", 4), ("complex128", 16))),
-        # 16 tiles among 132: 8 groups for each, none left over to a ninth.
+        # 16 tiles among 132 groups: 8 groups for each tile, 4 groups are not used.
         *((MATRIX, (128, 128, 1024), kind, 66, Division(128, 0), 32 * 32 * size)
           for kind, size in ((("float16", "F16_F16_F16"), 2), (("float16", "F16_F16_F32"), 4),
                              (("complex128", None), 16))),
     ],
 )  # fmt: skip
-def test_the_launch_gets_its_groups_rounds_and_workspaces(
-    config, sizes, kind, units, division, sums
-):
+def test_a_launch_gets_groups_rounds_and_workspaces(config, sizes, kind, units, division, sums):
     dtype, precision = kind
     traits = gpu(compute_units=units, fence_options="-cl-std=CL3.0")
     product = product_of(*sizes, dtype, precision=precision)
@@ -115,10 +106,10 @@ def test_the_launch_gets_its_groups_rounds_and_workspaces(
 
 @EVERY_FAMILY
 def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
-    # No runtime of a CPU shows a missing fence: the order is that of CUDA's threadFenceReduction.
+    # CPU runtimes do not show a missing fence. The order is that of CUDA's threadFenceReduction.
     traits = gpu(fence_options="-cl-std=CL3.0")
     text = make_schedule(product_of(100, 50, 80), config, traits).launches[-1].source.text
-    place = 0
+    position = 0
     for statement in (
         "sums[(i * NWI + j) * TILE_ITEMS] = accumulators[i][j];",
         "device_fence();",
@@ -128,38 +119,27 @@ def test_sums_are_in_memory_before_the_arrival_and_read_after_it(config):
         "device_fence();",
         "accumulators[i][j] += sums[(i * NWI + j) * TILE_ITEMS];",
     ):
-        place = text.find(statement, place)
-        assert place > 0, f"{statement} is missing, or comes too early"
-        place += len(statement)
+        position = text.find(statement, position)
+        assert position > 0, f"{statement} is missing, or comes too early"
+        position += len(statement)
     assert text.count("device_fence();") == 2
 
 
-# ------------------------------------------------------------------ on devices
-
-# One tile and deep, more tiles than groups, fewer; less than a slab; not one product.
+#: Deep products of one tile, of more and of fewer tiles than groups; less than a slab; k = 0.
 SHAPES = [(7, 9, 400), (70, 90, 100), (33, 40, 90), (50, 50, 3), (20, 40, 0)]
 
 
-def _in_groups(config, queue, fewest):
-    """The configuration whose FILL gives `fewest` work-groups or more on this device."""
+def in_groups(config, queue, fewest):
+    """The configuration whose FILL gives at least `fewest` work-groups on this device."""
     return replace(config, FILL=-(-fewest // queue.device.max_compute_units))
 
 
-def _products(queue, shapes=SHAPES):
-    """Operands on the device, and what their product is."""
-    skip_if_refused(queue, INDIRECT)
-    rng = np.random.default_rng(7)
-    pairs = [draw(rng, (m, k), (k, n)) for m, n, k in shapes]
-    return [(upload(queue, *pair), expected_gemm(*pair)) for pair in pairs]
-
-
-def _counters(queue):
-    """What the queue's counters hold: zeros between calls."""
-    idle = queue_state(queue).workspaces  # the last call's is the last
-    buffer = idle[-1].buffer("counters", 4)
-    held = np.empty(buffer.size // 4, np.int32)
-    cl.enqueue_copy(queue, held, buffer)
-    return held
+def assert_counters_are_zero(queue):
+    """Between calls the counters of the queue's last workspace are zero."""
+    buffer = queue_state(queue).workspaces[-1].buffer("counters", 4)
+    counters = np.empty(buffer.size // 4, np.int32)
+    cl.enqueue_copy(queue, counters, buffer)
+    assert not counters.any()
 
 
 SIZES = st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 60) | st.integers(1, 600))
@@ -170,23 +150,23 @@ SIZES = st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 60) | s
 @pytest.mark.parametrize("fill", [1, 2, 7, 40])
 @settings(max_examples=60)
 @given(sizes=st.sampled_from(SHAPES) | SIZES)
-def test_every_slab_is_added_once_by_whichever_group(queue, config, fill, sizes):
+def test_every_slab_is_added_once(queue, config, fill, sizes):
     skip_if_refused(queue, config)
     m, n, k = sizes
     rng = np.random.default_rng(m + n + k)
     a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
     got = pyclgemm.gemm(queue, a, b, config=replace(config, FILL=fill))
     np.testing.assert_array_equal(got, a @ b)  # sums of integers are exact in any order
-    assert not _counters(queue).any()
+    assert_counters_are_zero(queue)
 
 
 LARGE = replace(DIRECT, WGD=64, NWGD=128, NDIMCD=8, NDIMBD=8, VWMD=4, VWND=4, PADA=0, PADB=0)
 EPILOGUE = {"in_place": True, "alpha": 0.5, "beta": -2.0, "bias": True, "activation": "tanh"}
-#: Configuration, as many groups at least, sizes and options.
+#: Configuration, least number of groups, sizes and options.
 JOINED = [
     *((config, fewest, sizes, options) for config in (INDIRECT, DIRECT)
       for fewest, sizes, options in [
-          # One tile for 9, 40 and 80 groups: a tree of two levels, the last of them wider than 8.
+          # One tile for 9, 40 and 80 groups: a tree of two levels, the last wider than 8.
           *((fewest, (rows, 11, 1500), {}) for fewest in (9, 40, 80) for rows in (13, 30)),
           *((8, (33, 20, 200), {"dtype": dtype, "alpha": 0.5})
             for dtype in ("float16", "float64", "complex64", "complex128")),
@@ -201,8 +181,8 @@ JOINED = [
 @pytest.mark.parametrize(("config", "fewest", "sizes", "options"), JOINED)
 def test_sums_are_joined(queue, require, config, fewest, sizes, options):
     require(options.get("dtype", "float32"))
-    check_gemm(queue, sizes, config=_in_groups(config, queue, fewest), **options)
-    assert not _counters(queue).any()
+    check_gemm(queue, sizes, config=in_groups(config, queue, fewest), **options)
+    assert_counters_are_zero(queue)
 
 
 @pytest.mark.any_runtime
@@ -213,47 +193,39 @@ def test_whole_rounds_before_the_division(queue, config):
         check_gemm(queue, (5, 16 * tiles, 50), config=replace(config, FILL=1))
 
 
+def multiply_repeatedly(queue, config, shapes):
+    """Multiply each shape several times: every result is right and has the same bits."""
+    skip_if_refused(queue, config)
+    rng = np.random.default_rng(7)
+    pairs = [draw(rng, (m, k), (k, n)) for m, n, k in shapes]
+    operands = [upload(queue, *pair) for pair in pairs]
+    queue.finish()
+    # All calls of a round are enqueued before the first result is read, and share the workspaces.
+    rounds = ([pyclgemm.gemm(queue, *pair, config=config) for pair in operands] for _ in range(15))
+    first, *others = ([out.get() for out in results] for results in rounds)
+    for pair, got, *repeated in zip(pairs, first, *others, strict=True):
+        assert_close(got, expected_gemm(*pair))
+        assert all(np.array_equal(got, one) for one in repeated)
+
+
 @EVERY_FAMILY
-def test_shapes_in_turn_give_the_same_bits(fresh_queue, config):
-    # Many groups that arrive in any order: a sum in the order of arrival would differ.
-    config = _in_groups(config, fresh_queue, 24)
-    # The last one makes the workspaces grow.
-    products = _products(fresh_queue, [*SHAPES, (40, 37, 1000), (100, 100, 300)])
-    before = {}
-    for _ in range(10):
-        for number, (operands, expected) in enumerate(products):
-            got = pyclgemm.gemm(fresh_queue, *operands, config=config).get()
-            assert_close(got, expected)
-            assert np.array_equal(before.setdefault(number, got), got)
-            assert not _counters(fresh_queue).any()
+def test_repeated_products_have_the_same_bits(fresh_queue, config):
+    # Many groups that arrive in any order: a sum in the order of arrival would differ. The last
+    # shapes make the workspaces grow.
+    shapes = [*SHAPES, (40, 37, 1000), (100, 100, 300)]
+    multiply_repeatedly(fresh_queue, in_groups(config, fresh_queue, 24), shapes)
+    assert_counters_are_zero(fresh_queue)
 
 
 @EVERY_FAMILY
 def test_an_out_of_order_queue(out_of_order_queue, config):
-    products = _products(out_of_order_queue)
-    out_of_order_queue.finish()
-    # All are on their way at once, and share the workspaces.
-    results = [
-        (pyclgemm.gemm(out_of_order_queue, *operands, config=config), expected)
-        for _ in range(5)
-        for operands, expected in products
-    ]
-    for out, expected in results:
-        assert_close(out.get(), expected)
+    multiply_repeatedly(out_of_order_queue, config, SHAPES)
 
 
 @EVERY_FAMILY
 @pytest.mark.parametrize("count", [1, 2], ids=["one queue", "two queues"])
 def test_two_threads_at_once(context, config, count):
     queues = [cl.CommandQueue(context) for _ in range(count)]
-
-    def work(index):
-        queue = queues[index % count]
-        products = _products(queue, SHAPES[index:4])
-        for _ in range(15):
-            results = [pyclgemm.gemm(queue, *operands, config=config) for operands, _ in products]
-            for out, (_, expected) in zip(results, products, strict=True):
-                assert_close(out.get(), expected)
-
+    tasks = zip((queues[0], queues[-1]), 2 * [config], (SHAPES[:4], SHAPES[1:4]), strict=True)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(work, range(2)))
+        list(pool.map(lambda task: multiply_repeatedly(*task), tasks))

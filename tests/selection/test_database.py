@@ -1,50 +1,39 @@
-"""Files of databases: what is refused and in which words, ranks, saving."""
+"""Database files: errors, the order of files, saving, and entries that borrow records by `like`."""
 
 import json
 import multiprocessing
 import os
 import time
-from pathlib import Path
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from pyclgemm.errors import DatabaseError, DatabaseWarning
+from pyclgemm.families.small.codegen import SmallConfig
 from pyclgemm.host.files import MOST_BYTES
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection import database as database_module
 from pyclgemm.selection.database import Database, DatabaseFile, load_database, open_file, read_file
-from pyclgemm.selection.records import Entry, Match, Source, Threshold
-from tests.support.databases import (
-    FLOAT32,
-    INDIRECT,
-    TILE,
-    a_database,
-    document,
-    file_of,
-    save_records,
-)
-from tests.support.facts import cpu, gpu, recorded, smallest_gpu
-
-
-def with_entry(**changes):
-    """That file with changes to its entry."""
-    return document(entries=[document()["entries"][0] | changes])
+from pyclgemm.selection.overrides import choose
+from pyclgemm.selection.records import Entry, Match, Record, Threshold
+from pyclgemm.selection.select import alternatives, select
+from pyclgemm.tuning.tuner import save_result
+from tests.support import databases as db
+from tests.support.databases import DIRECT, FLOAT32, TILE, a_database, document, written
+from tests.support.facts import HOPPER, cpu, gpu, recorded, smallest_gpu
+from tests.support.tuner_fakes import result
+from tests.support.typical_configs import GEMV
 
 
 @pytest.fixture
-def mine(tmp_path):
-    """A function that writes a file of a user's."""
-
-    def write(content, path=tmp_path / "mine.json"):
-        path.write_text(json.dumps(content))
-        return path
-
-    return write
+def path(tmp_path):
+    return tmp_path / "mine.json"
 
 
 @pytest.fixture
 def user_folders(tmp_path, monkeypatch):
-    """Empty folders for the environment variable and the user's data, and a fresh cache."""
+    """Empty folders for the environment variable and the user's data, and no file in the cache."""
     environment, user = tmp_path / "environment", tmp_path / "user"
     environment.mkdir()
     user.mkdir()
@@ -55,13 +44,51 @@ def user_folders(tmp_path, monkeypatch):
     load_database.cache_clear()
 
 
-def first_source(*types):
-    """The text of the best file for a CPU."""
-    file, _ = load_database().lookup(cpu(), *(types or FLOAT32))[0]
-    return file.source.text
+def first_source(types=FLOAT32):
+    """The source of the first file for a CPU."""
+    return load_database().lookup(cpu(), *types)[0][0].source.text
 
 
-#: Files, as text or as JSON reads them, and records, and why each is refused.
+HALF, BRAIN = db.FLOAT16, ("bfloat16", "BF16_BF16_F32")
+LARGE, MIDDLE, LITTLE = (GemmShape(size, size, size) for size in (4096, 512, 32))
+LENT = (Record(LARGE, db.WGMMA, 7e5), Record(LARGE, db.MATRIX, 3e5), Record(LITTLE, DIRECT, 20.0))
+LENDER = Entry(*HALF, LENT)
+
+
+def borrower(*own):
+    return Entry(*BRAIN, own, like=LENDER)
+
+
+def without_speed(*records):
+    return tuple(replace(record, gflops=None) for record in records)
+
+
+def a_file(path, *entries):
+    return db.file_of(entries, db.SM_90, name=path, kind="measured")
+
+
+def entry_of(file, name):
+    (entry,) = [entry for entry in file.entries if entry.name == name]
+    return entry
+
+
+def with_likes(likes):
+    """A file of entries, by name, with the `like` of each; only the one of float16 has records."""
+    content = a_file("x", *(Entry(*name, LENT if name == HALF else ()) for name in likes)).document
+    for entry, like in zip(content["entries"], likes.values(), strict=True):
+        if like:
+            entry["like"] = dict(zip(("dtype", "precision", "layout"), like, strict=False))
+    return content
+
+
+def with_entry(**changes):
+    """A valid file with changes to its entry."""
+    return document(entries=[document()["entries"][0] | changes])
+
+
+BAD = [{"shape": [1e308, 1, 1]}, {"config": TILE.as_dict() | {"MR": 2**40}}, {"gflops": -1}]
+
+#: Files that are refused, as text or as JSON documents, each with the message.
 FILES = [
     (document(schema=2), r"\$\.schema is 2: 1 was expected"),
     ([], r"\$ is \[\]: \[\] is not of type 'object'"),
@@ -90,7 +117,9 @@ FILES = [
     ("\xff", "is not JSON in UTF-8"),
     ("{'schema': 1}", "is not JSON.*line 1 column 2"),
     (" " * MOST_BYTES + json.dumps(document()), f"more than {MOST_BYTES} bytes"),
+    (document(*BAD, {}), r"records\[0\]\.shape is .* \(and 2 more records\)"),
 ]  # fmt: skip
+#: Changes to a record, each with the message.
 RECORDS = [
     ({"shape": [1, 2]}, r"\.shape is \[1, 2\]: a list of m, n and k, each"),
     ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
@@ -109,14 +138,35 @@ RECORDS = [
     ({"config": TILE.as_dict() | {"NR": 9}},
      r"\.config is MR=4 NR=9 KC=256 VW=4 .*: NR must be a multiple of VW: NR is 9, VW is 4"),
 ]  # fmt: skip
-REFUSED = FILES + [
-    (document(changes), rf"\$\.entries\[0\]\.records\[0\]{words}") for changes, words in RECORDS
+#: The `like` of each entry, with the message.
+LIKES = [
+    ({HALF: None, BRAIN: ("float32", "F32_F32_F32")},
+     r"\$\.entries\[1\]\.like is float32 by F32_F32_F32, of which the file has no entry; "
+     r"wanted is another entry of the file that has no like: float16 by F16_F16_F32$"),
+    # Type and arithmetic must both agree.
+    ({HALF: None, BRAIN: ("float16", "F16_F16_F16")},
+     r"\$\.entries\[1\]\.like is float16 by F16_F16_F16, of which the file has no entry"),
+    ({HALF: None, BRAIN: BRAIN},
+     r"\$\.entries\[1\]\.like is bfloat16 by .*, the entry itself; .*: float16 by F16_F16_F32$"),
+    ({BRAIN: BRAIN}, r"\$\.entries\[0\]\.like is .*, the entry itself; .*: it has none$"),
+    ({BRAIN: HALF, HALF: ("int8", "I8_I8_I32"), ("int8", "I8_I8_I32"): None},
+     r"\$\.entries\[0\]\.like is .*, which is like another itself; .*: int8 by I8_I8_I32$"),
+    ({BRAIN: HALF, HALF: BRAIN}, r"\$\.entries\[0\]\.like is .*, which is like another itself"),
+    ({HALF: None, BRAIN: ("float16",)},
+     r"\$\.entries\[1\]\.like is .*'precision' is a required property"),
+    ({HALF: None, BRAIN: ("float8", "F16_F16_F32")},
+     r"\$\.entries\[1\]\.like\.dtype is 'float8': 'float8' is not one of"),
+    ({HALF: None, BRAIN: (*HALF, "NT")}, r"\$.*\.like is .*\('layout' was unexpected\)"),
+]  # fmt: skip
+REFUSED = [
+    *FILES,
+    *((document(one), rf"\$\.entries\[0\]\.records\[0\]{words}") for one, words in RECORDS),
+    *((with_likes(one), rf"mine\.json: {words}") for one, words in LIKES),
 ]
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, message):
-    path = tmp_path / "mine.json"
+def test_the_error_of_a_malformed_file_names_the_file_and_the_value(path, content, message):
     text = content if isinstance(content, str) else json.dumps(content)
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(DatabaseError, match=message) as caught:
@@ -124,7 +174,7 @@ def test_a_malformed_file_is_refused_by_name_place_and_value(tmp_path, content, 
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_a_missing_file_and_a_pipe_are_refused(tmp_path):
     with pytest.raises(DatabaseError, match=r"none\.json cannot be read: No such file"):
         read_file(tmp_path / "none.json")
     os.mkfifo(tmp_path / "pipe.json")
@@ -132,46 +182,32 @@ def test_what_is_no_file_is_refused(tmp_path):
         open_file(tmp_path / "pipe.json")
 
 
-BAD = [{"shape": [1e308, 1, 1]}, {"config": TILE.as_dict() | {"MR": 2**40}}, {"gflops": -1}]
-
-
-@pytest.mark.parametrize("where", ["environment", "user", "built-in"])
-def test_a_record_that_cannot_be_used_is_left_out_alone(
-    user_folders, tmp_path, mine, monkeypatch, where
-):
-    folder = dict(zip(("environment", "user"), user_folders, strict=True)).get(where, tmp_path)
-    if where == "built-in":
+@pytest.mark.parametrize("group", range(3), ids=["environment", "user", "built-in"])
+def test_only_invalid_records_are_left_out(user_folders, tmp_path, monkeypatch, group):
+    if group == 2:
         monkeypatch.setattr(database_module, "resource_folder", lambda name: tmp_path)
-    path = mine(document(*BAD, {}), folder / "mine.json")
+    path = written((*user_folders, tmp_path)[group] / "mine.json", document(*BAD, {}))
     with pytest.warns(DatabaseWarning) as warned:
         hits = database_module.reload_database().lookup(cpu(), *FLOAT32)
     [(file, entry)] = [hit for hit in hits if hit[0].path == path]
     assert [str(record.shape) for record in entry.records] == ["1024x1024x1024"]
-    stated = [str(one.message) for one in warned]
-    wrong = ["shape is [1e+308, 1, 1]", "MR is 1099511627776", "-1"]
-    for index, (one, words) in enumerate(zip(stated, wrong, strict=True)):
-        assert f"{path}: $.entries[0].records[{index}]" in one
-        assert words in one
+    values = ["shape is [1e+308, 1, 1]", "MR is 1099511627776", "-1"]
+    for index, (warning, value) in enumerate(zip(warned, values, strict=True)):
+        assert f"{path}: $.entries[0].records[{index}]" in str(warning.message)
+        assert value in str(warning.message)
     assert len(file.refused) == len(BAD)
 
 
-def test_of_many_records_that_cannot_be_used_some_are_told(mine):
-    file = open_file(mine(document(*[{"gflops": -1}] * 30, {})))
+def test_at_most_ten_invalid_records_are_named(path):
+    file = open_file(written(path, document(*[{"gflops": -1}] * 30, {})))
     with pytest.warns(DatabaseWarning) as warned:
         [entry] = file.entries
     assert (len(entry.records), len(warned)) == (1, 11)
     assert "20 more records" in str(warned[-1].message)
 
 
-def test_a_file_that_is_extended_must_not_lose_a_record(mine):
-    path = mine(document(*BAD, {}))
-    with pytest.raises(DatabaseError, match=r"records\[0\]\.shape is .* \(and 2 more records\)"):
-        read_file(path)
-    assert json.loads(path.read_text()) == document(*BAD, {})
-
-
-def test_what_is_wrong_with_a_users_files_is_found_on_load(user_folders, mine, monkeypatch):
-    mine(document(schema=0), user_folders[1] / "mine.json")
+def test_errors_in_a_users_files_are_raised_on_load(user_folders, monkeypatch):
+    written(user_folders[1] / "mine.json", document(schema=0))
     with pytest.raises(DatabaseError, match=r"mine\.json: \$\.schema is 0"):
         load_database()
     monkeypatch.setenv("PYCLGEMM_DATABASES", "/nowhere/at/all")
@@ -180,23 +216,22 @@ def test_what_is_wrong_with_a_users_files_is_found_on_load(user_folders, mine, m
 
 
 def ranked_file(level, text, type="gpu", **names):
-    source = Source("default", text)
-    return DatabaseFile.make(Path(text), Match(level, type, **names), source, [Entry(*FLOAT32, ())])
+    return db.made_file([], Match(level, type, **names), name=text)
 
 
 DEVICE = ranked_file("device", "device", device="NVIDIA H100 80GB HBM3")
 ARCHITECTURE = ranked_file("architecture", "architecture", architecture="sm_90")
 VENDOR = ranked_file("vendor", "vendor", vendor="nvidia")
 GENERIC = ranked_file("generic", "generic")
+AMD_SM_90 = ranked_file("architecture", "x", architecture="sm_90", vendor="amd")
+GENERIC_CPU = ranked_file("generic", "cpu", type="cpu")
 OTHERS = (
     ranked_file("device", "x", device="NVIDIA A100"),
     ranked_file("architecture", "x", architecture="sm_80"),
-    ranked_file("architecture", "x", architecture="sm_90", vendor="amd"),
     ranked_file("vendor", "x", vendor="amd"),
     ranked_file("vendor", "x", vendor="nvidia", type="cpu"),
-    ranked_file("generic", "cpu", type="cpu"),
 )
-MANY = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
+MANY = a_database(GENERIC, VENDOR, *OTHERS, AMD_SM_90, GENERIC_CPU, ARCHITECTURE, DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -207,56 +242,54 @@ MANY = a_database(GENERIC, VENDOR, *OTHERS, ARCHITECTURE, DEVICE)
         (MANY, gpu(name="A10", architecture="sm_86"), "F32_F32_F32", "vendor generic"),
         (MANY, smallest_gpu(), "F32_F32_F32", "generic"),
         (MANY, gpu(), "F16_F16_F16", ""),
-        (a_database(GENERIC, OTHERS[-1]), gpu(type="accelerator"), "F32_F32_F32", "generic"),
+        (a_database(GENERIC, GENERIC_CPU), gpu(type="accelerator"), "F32_F32_F32", "generic"),
         (MANY, cpu(), "F32_F32_F32", "cpu"),
         # All levels of a group come before the next group.
         (Database(((GENERIC,), (DEVICE,))), gpu(), "F32_F32_F32", "generic device"),
     ],
 )
-def test_levels_from_the_most_to_the_least_specific(database, traits, precision, names):
-    found = database.lookup(traits, "float32", precision)
-    assert [file.source.text for file, _ in found] == names.split()
+def test_files_are_ordered_from_the_most_to_the_least_specific(database, traits, precision, names):
+    hits = database.lookup(traits, "float32", precision)
+    assert [file.path.name for file, _ in hits] == names.split()
 
 
-def test_what_is_printed_of_a_file():
-    files = DEVICE, ARCHITECTURE, OTHERS[2], VENDOR, GENERIC
+def test_the_text_of_a_file_names_its_devices_and_its_source():
+    files = DEVICE, ARCHITECTURE, AMD_SM_90, VENDOR, GENERIC
     assert [str(file.match) for file in files] == [
         "NVIDIA H100 80GB HBM3", "gpu/sm_90", "amd/sm_90", "nvidia/gpu", "generic/gpu"
     ]  # fmt: skip
-    built_in = DatabaseFile(GENERIC.path, GENERIC.document, built_in=True)
-    assert str(built_in) == "generic/gpu (generic)"
-    assert str(GENERIC) == "generic/gpu in generic (generic)"
+    assert str(replace(GENERIC, built_in=True)) == "generic/gpu (a test)"
+    assert str(GENERIC) == "generic/gpu in generic (a test)"
 
 
-def test_environment_before_user_before_built_in(user_folders, mine):
+def test_the_environment_comes_before_the_user_and_the_user_before_built_in_files(user_folders):
     environment, user = user_folders
     assert "measured on a test" not in first_source()
-    mine(document(source={"kind": "default", "text": "user"}), user / "a.json")
+    written(user / "a.json", document(source={"kind": "default", "text": "user"}))
     assert "user" not in first_source(), "files are read once a process"
     database_module.reload_database()
     assert first_source() == "user"
-    mine(document(), environment / "a.json")
+    written(environment / "a.json", document())
     database_module.reload_database()
     assert first_source() == "measured on a test"
-    assert "user" not in first_source("float64", "F64_F64_F64")
+    assert "user" not in first_source(("float64", "F64_F64_F64"))
 
 
-def test_the_environment_takes_files_and_folders(user_folders, mine, tmp_path, monkeypatch):
+def test_the_environment_takes_files_and_folders(user_folders, tmp_path, monkeypatch):
     environment, _ = user_folders
-    single = mine(document(), tmp_path / "single.txt")
-    mine(document(), environment / "b.json")
+    single = written(tmp_path / "single.txt", document())
+    written(environment / "b.json", document())
     (environment / "notes.txt").write_text("not read")
     monkeypatch.setenv("PYCLGEMM_DATABASES", os.pathsep.join([str(single), "", str(environment)]))
     assert [file.path.name for file in load_database().groups[0]] == ["single.txt", "b.json"]
 
 
-def test_save_and_read_give_the_same_file(tmp_path):
-    records = (
-        recorded("64x64x64", INDIRECT, 3.5), recorded("64x64x64:NT*100", INDIRECT, 1.0, alignment=2)
-    )  # fmt: skip
+def test_a_saved_file_is_read_unchanged(tmp_path):
+    batch = recorded("64x64x64:NT*100", db.INDIRECT, 1.0, alignment=2)
+    records = recorded("64x64x64", db.INDIRECT, 3.5), batch
     entries = [Entry(*FLOAT32, records, Threshold(mnk=9)), Entry("complex64", "F32_F32_F32", ())]
     match = Match("device", "gpu", device='Größe "1"')
-    file = file_of(entries, match, name=tmp_path / "deep" / "mine.json")
+    file = db.file_of(entries, match, name=tmp_path / "deep" / "mine.json")
     database_module.save_file(file)
     again = read_file(file.path)
     assert again == file
@@ -266,43 +299,160 @@ def test_save_and_read_give_the_same_file(tmp_path):
     first, second = file.document["entries"][0]["records"]
     assert first.keys() == {"path", "shape", "gflops", "config"}
     assert (second["layout"], second["alignment"], second["batch"]) == ("NT", 2, 100)
-    assert str(records[1]) == "64x64x64:NT*100 with rows aligned to 2"
+    assert str(batch) == "64x64x64:NT*100 with rows aligned to 2"
 
 
-def test_a_bad_file_is_not_saved_and_the_old_one_stays(tmp_path):
-    path = tmp_path / "mine.json"
+def test_an_invalid_file_is_not_saved_and_the_old_one_stays(path):
     path.write_text("old")
-    bad = DatabaseFile(path, document({"config": TILE.as_dict() | {"VW": 3}}))
-    with pytest.raises(DatabaseError, match="VW must be one of"):
-        database_module.save_file(bad)
+    for file, message in (
+        (DatabaseFile(path, document({"config": TILE.as_dict() | {"VW": 3}})), "VW must be one of"),
+        (a_file(path, borrower()), "like is float16 by F16_F16_F32, of which the file"),
+    ):
+        with pytest.raises(DatabaseError, match=message):
+            database_module.save_file(file)
     assert path.read_text() == "old"
 
 
-def save_slowly(path, name, together):
-    """Save a record; another process has time to do so between the reading and the writing."""
-
+def save_slowly(path, name, barrier):
+    """Save a record, with time for another process to save between the reading and the writing."""
     save = database_module.save_file
 
     def write(file):
         time.sleep(0.5)
         save(file)
 
-    with patch("pyclgemm.selection.database.save_file", write):
-        together.wait(60)
-        save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
+    with patch.object(database_module, "save_file", write):
+        barrier.wait(60)
+        db.save_records(path, cpu(), FLOAT32, [recorded(name, TILE)])
 
 
-def test_records_that_two_processes_save_at_once_are_both_kept(tmp_path):
-    path, names = tmp_path / "mine.json", ["64x64x64", "65x65x65"]
+def test_records_that_two_processes_save_at_once_are_both_kept(path):
+    names = ["64x64x64", "65x65x65"]
     spawning = multiprocessing.get_context("spawn")
-    together = spawning.Barrier(2)
-    processes = [
-        spawning.Process(target=save_slowly, args=(path, name, together)) for name in names
-    ]
-    for process in processes:
+    barrier = spawning.Barrier(2)
+    saving = [spawning.Process(target=save_slowly, args=(path, one, barrier)) for one in names]
+    for process in saving:
         process.start()
-    for process in processes:
+    for process in saving:
         process.join(120)
         assert process.exitcode == 0
     (entry,) = read_file(path).entries
     assert [str(record.shape) for record in entry.own] == names
+
+
+def test_an_entry_without_records_has_those_of_another_without_their_speed(path):
+    double = ("float64", "F64_F64_F64")
+    file = read_file(written(path, with_likes({BRAIN: HALF, HALF: None, double: HALF})))
+    lender, entry = entry_of(file, HALF), entry_of(file, BRAIN)
+    assert (lender.records, lender.own, lender.borrowed) == (LENT, LENT, ())
+    assert entry.own == ()
+    assert entry.records == entry.borrowed == without_speed(*LENT)
+    # Warpgroup units multiply no float64; the others do.
+    assert entry_of(file, double).records == without_speed(*LENT[1:])
+
+
+REPEATED = Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
+BATCH_2, BATCH_64 = (Record(replace(MIDDLE, batch=batch), DIRECT, 9.0) for batch in (2, 64))
+EIGHTS = recorded("8x8x8", SmallConfig(4, 4, 128), 9.0), recorded("8x8x8", DIRECT, 1.0)
+OTHER_EIGHTS = replace(EIGHTS[0], config=SmallConfig(2, 2, 128))
+
+
+@pytest.mark.parametrize(
+    ("own", "lent", "borrowed"),
+    [
+        # An own record hides a lent one of the same product and path.
+        ((Record(MIDDLE, DIRECT, 5.0), REPEATED), LENT, LENT[:2]),
+        ((replace(LENT[2], shape=MIDDLE),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, layout="NT")),), LENT, LENT),
+        ((replace(LENT[2], alignment=1),), LENT, LENT),
+        ((replace(LENT[2], shape=replace(LITTLE, batch=64)),), LENT, LENT),
+        # A batch hides one of the same count; only a record for any count hides another such.
+        ((replace(BATCH_64, gflops=8.0),), (BATCH_2, BATCH_64), (BATCH_2,)),
+        ((OTHER_EIGHTS,), EIGHTS, EIGHTS[1:]),
+    ],
+)
+def test_own_records_come_first_and_hide_those_of_the_same_product_and_path(own, lent, borrowed):
+    assert Entry(*BRAIN, own, like=Entry(*HALF, lent)).records == (*own, *without_speed(*borrowed))
+
+
+NEWER = replace(db.WGMMA, GROUP_M=4)
+
+
+def test_an_own_record_is_taken_before_a_borrowed_one_of_the_same_product():
+    without_units = replace(HOPPER, wgmma=False, wgmma_refusal="a test")
+    # Where the driver refuses an own record's path, the borrowed record of another path is taken.
+    for config in (NEWER, db.MATRIX):
+        database = a_database(a_file("mine", LENDER, borrower(Record(LARGE, config, 8e5))))
+        assert select(LARGE.problem(*BRAIN), HOPPER, database).config == config
+        assert select(LARGE.problem(*BRAIN), without_units, database).config == db.MATRIX
+        assert select(LARGE.problem(*HALF), HOPPER, database).config == db.WGMMA
+
+
+def test_a_borrowed_record_is_chosen_and_ranked_and_its_path_may_be_asked_for():
+    database = a_database(a_file("mine", borrower(Record(MIDDLE, GEMV, 5.0)), LENDER))
+    choice = select(LITTLE.problem(*BRAIN), HOPPER, database)
+    assert choice.config == DIRECT
+    assert choice.reason == "measured on this product in float16 by F16_F16_F32"
+    other = GemmShape(2048, 2048, 2048).problem(*BRAIN)
+    offered = {one.config for one in alternatives(other, HOPPER, database)}
+    assert {GEMV, db.WGMMA, db.MATRIX, DIRECT} <= offered
+    assert choose(other, HOPPER, database, "wgmma").config == db.WGMMA
+
+
+def test_borrowed_records_are_not_written(path):
+    lender = Entry(*HALF, LENT[:1])
+    database_module.save_file(a_file(path, borrower(), lender))
+    assert read_file(path).entries == (Entry(*BRAIN, (), like=lender), lender)
+    lines = path.read_text().splitlines()
+    assert lines[5:7] == [
+        '  {"dtype": "bfloat16", "precision": "BF16_BF16_F32", '
+        '"like": {"dtype": "float16", "precision": "F16_F16_F32"}, "records": []},',
+        '  {"dtype": "float16", "precision": "F16_F16_F32", "records": [',
+    ]
+
+
+def tuned(path, best, shape, *entries, types=BRAIN):
+    """Add a tuner's result to a file; returns its entries for float16 and bfloat16."""
+    database_module.save_file(a_file(path, *entries))
+    assert save_result(result(best, shape, HOPPER, types), path) == path
+    file = read_file(path)
+    return entry_of(file, HALF), entry_of(file, BRAIN)
+
+
+FASTER = replace(DIRECT, GROUP_M=4)
+OLDER = Record(MIDDLE, DIRECT, 5.0), recorded("64x512x512", DIRECT, 6.0)
+BATCH = replace(MIDDLE, batch=64)
+
+
+@pytest.mark.parametrize(
+    ("best", "shape", "before", "after", "borrowed"),
+    [
+        (FASTER, LITTLE, OLDER, (Record(LITTLE, FASTER, 0.06554), *OLDER[::-1]), LENT[:2]),
+        # A new record replaces own records of the same product.
+        (FASTER, MIDDLE, OLDER, (OLDER[1], Record(MIDDLE, FASTER, 268.4)), LENT),
+        # The best record of the lender, measured for this type too, becomes its own.
+        (db.WGMMA, LARGE, (), (Record(LARGE, db.WGMMA, 137400.0),), LENT[1:]),
+        (DIRECT, BATCH, OLDER[:1], (OLDER[0], Record(BATCH, DIRECT, 17180.0)), LENT),
+    ],
+)
+def test_the_tuner_adds_own_records_and_keeps_like(path, best, shape, before, after, borrowed):
+    lender, entry = tuned(path, best, shape, LENDER, borrower(*before))
+    assert entry.like == lender == LENDER
+    assert entry.own == after
+    assert entry.records == (*after, *without_speed(*borrowed))
+
+
+def test_a_record_that_the_tuner_adds_to_a_lender_is_borrowed(path):
+    lender, entry = tuned(path, NEWER, LARGE, LENDER, borrower(), types=HALF)
+    assert lender.own == (LENT[2], Record(LARGE, NEWER, 137400.0), LENT[1])
+    assert (entry.own, entry.records) == ((), without_speed(*lender.own))
+
+
+def test_a_users_own_file_leaves_the_borrowed_records_of_the_library(path):
+    shipped = a_file("shipped", LENDER, borrower())
+    save_result(result(DIRECT, MIDDLE, HOPPER, BRAIN), path)
+    mine = read_file(path)
+    assert mine.entries == (Entry(*BRAIN, (Record(MIDDLE, DIRECT, 268.4),)),)
+    both = Database(((mine,), (shipped,)))
+    for shape, config in ((MIDDLE, DIRECT), (LARGE, db.WGMMA)):
+        assert select(shape.problem(*BRAIN), HOPPER, both).config == config

@@ -1,7 +1,6 @@
-"""Rankings by predicted time: what is predicted, what measurements correct, who takes part."""
+"""Rankings by predicted time: candidates, predictions, and how measurements correct them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,34 +13,25 @@ from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients
 from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
-from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, load_database
+from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.model import knowledge, standing
 from pyclgemm.selection.overrides import choose_for
-from pyclgemm.selection.records import Entry, Match, Model, Source
+from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
 from tests.support import databases as db
-from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, made_file, measured
-from tests.support.facts import cpu, gpu, recorded
+from tests.support.configs import FLOAT32_PRECISIONS
+from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, file_of, measured
+from tests.support.facts import cpu, gpu, problem_of, recorded
 
 ARCHITECTURES = ("sm_61", "sm_80", "sm_90", "gfx1030", "gfx1100", "x86-64-v3", "intel_gpu")
-TYPES = (
-    ("float32", None), ("float32", "TF32_TF32_F32_X3"), ("float16", None), ("bfloat16", None),
-    ("int8", None), ("float64", None), ("complex64", None),
-)  # fmt: skip
-
-
-def asked(text, *types, **options):
-    return GemmShape.parse(text).problem(*types or ("float32",), **options)
-
-
-#: Devices of both kinds, of which nothing is known but that they exist.
-NAMES = [(dtype, resolve_precision(precision, dtype).name) for dtype, precision in TYPES]
-BLANK = a_database(
-    *(db.file_of([Entry(*name, ()) for name in NAMES], kind) for kind in ("gpu", "cpu"))
-)
+TYPES = [(dtype, resolve_precision(None, dtype).name) for dtype in DTYPES]
+TYPES += [("float32", precision) for precision in FLOAT32_PRECISIONS]
+EMPTY = [Entry(*types, ()) for types in TYPES]
+#: A database without records: all candidates come from menus.
+BLANK = a_database(file_of(EMPTY, "gpu"), file_of(EMPTY, "cpu"))
 
 
 @given(
@@ -49,15 +39,15 @@ BLANK = a_database(
     st.tuples(*[st.integers(1, 3000)] * 3), st.sampled_from([0, 1, 2, 4]),
     st.sampled_from([None, 2, 300]), st.booleans(), st.booleans(),
 )  # fmt: skip
-def test_rankings_that_are_kept_predict_as_the_product_itself(
+def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
     architecture, types, layout, sizes, padding, batch, reads_c, strided
 ):
-    # Products that lie alike share a ranking, so a wrong key shows from one example to the next.
+    # Products of the same layout share a ranking: a wrong key shows in a later example.
     traits, shape = typical_traits(architecture), GemmShape(*sizes, layout, padding, batch)
-    wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if types[1] else None)
+    wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if reads_c else None)
     if strided:
         wanted = replace(wanted, b=MatrixLayout("strided"))
-    # A ranking tells apart no alignment above the widest access.
+    # A ranking does not distinguish alignments above the widest access.
     widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
@@ -72,8 +62,8 @@ def test_rankings_that_are_kept_predict_as_the_product_itself(
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("text", ["1x4096x4096", "1000x1000x1000", "4096x24x512:TT", "9x9x9*500"])
-def test_the_choice_takes_the_least_of_the_predicted_times(architecture, text):
-    traits, wanted = typical_traits(architecture), asked(text)
+def test_the_choice_has_the_least_predicted_time(architecture, text):
+    traits, wanted = typical_traits(architecture), problem_of(text)
     choice = select(wanted, traits, BLANK)
     times = [choice.seconds, *(one.seconds for one in choice.alternatives)]
     assert times == sorted(times)
@@ -88,64 +78,59 @@ def test_the_choice_takes_the_least_of_the_predicted_times(architecture, text):
     assert choice.seconds == pytest.approx(min(db.predict(menus, wanted, traits, BLANK)))
 
 
-def test_no_time_is_known_of_a_family_that_predicts_none():
-    wanted, processor = asked("64x64x64", "float64"), cpu(float64=False)
+def test_a_time_that_no_family_predicts_is_infinite():
+    wanted, processor = problem_of("64x64x64", "float64"), cpu(float64=False)
     assert np.isinf(db.predict([DIRECT, db.ROWS], wanted, processor, BLANK)).all()
 
 
-def missed(product, *records):
-    """How much longer than predicted LARGE is expected to take, and DIRECT."""
-    own = measured([recorded("32x32x32", DIRECT), recorded("32x32x32", LARGE), *records])
-    database, wanted = a_database(own), asked(product)
-    expected = {
-        one.config: one.seconds for one in db.ranking(wanted, gpu(), database).ordered(wanted)
-    }
-    predicted = db.predict([LARGE, DIRECT], wanted, gpu(), database)
-    return [expected[one] / time for one, time in zip((LARGE, DIRECT), predicted, strict=True)]
+def corrections(text, configs, *records):
+    """The factor by which records change the predicted time of each configuration on a product."""
+    wanted = problem_of(text)
+    database = a_database(measured([recorded("32x32x32", one) for one in configs] + [*records]))
+    ranked = db.ranking(wanted, gpu(), database).ordered(wanted)
+    expected = {one.config: one.seconds for one in ranked}
+    predicted = db.predict(configs, wanted, gpu(), database)
+    return [expected[one] / time for one, time in zip(configs, predicted, strict=True)]
 
 
 def slower(text, factor, config=LARGE):
-    """A record of a product that took so many times as long as predicted."""
-    wanted = asked(text)
+    """A record of a product that took `factor` times as long as predicted."""
+    wanted = problem_of(text)
     (seconds,) = db.predict([config], wanted, gpu(), BLANK)
     return recorded(text, config, wanted.flops / (factor * seconds) / 1e9)
 
 
 @pytest.mark.parametrize("factor", [10, 0.1])
-def test_a_prediction_is_corrected_by_what_it_missed_nearby(factor):
+def test_a_measurement_corrects_predictions_for_nearby_products(factor):
+    def corrected(text, *records):
+        return np.log(corrections(text, [LARGE, DIRECT], *records)) / np.log(factor)
+
     record = slower("1024x1024x1024", factor)
     distances = ["1024x1024x1100", "1024x1024x3000", "3000x3000x3000", "64x64x64", "1x9x8*900"]
-    ratios = [np.log(missed(text, record)[0]) / np.log(factor) for text in distances]
-    # Towards what was measured, but never all the way; the less, the farther.
-    assert 0.3 < ratios[0] < 1
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-2:] == pytest.approx([0, 0], abs=0.03)
-    # The same operands lying otherwise tell less, two records more, and other families nothing.
-    other = np.log(missed("1024x1024x1100:TN", record)[0]) / np.log(factor)
-    assert 0 < other < ratios[0]
-    both = missed("1024x1024x1100", record, slower("1024x1024x1200", factor))
-    assert ratios[0] < np.log(both[0]) / np.log(factor) < 1
-    assert both[1] == pytest.approx(1)
+    shares = [corrected(text, record)[0] for text in distances]
+    # A part of the deviation that was measured, and a smaller one for a more distant product.
+    assert 0.3 < shares[0] < 1
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-2:] == pytest.approx([0, 0], abs=0.03)
+    # Another layout of the operands is corrected less.
+    assert 0 < corrected("1024x1024x1100:TN", record)[0] < shares[0]
+    # Two records correct more than one, and other families not at all.
+    both = corrected("1024x1024x1100", record, slower("1024x1024x1200", factor))
+    assert shares[0] < both[0] < 1
+    assert both[1] == pytest.approx(0)
 
 
 def test_configurations_that_are_like_the_measured_one_are_corrected_too():
     like = replace(LARGE, GROUP_M=2 * LARGE.GROUP_M)
-    others = [like, replace(like, NWG=2 * LARGE.NWG), DIRECT]
-    own = measured(
-        [recorded("9x9x9000*900", one) for one in others] + [slower("1024x1024x1024", 10)]
-    )
-    wanted, database = asked("1024x1024x1100"), a_database(own)
-    ranked = db.ranking(wanted, gpu(), database).ordered(wanted)
-    expected = {one.config: one.seconds for one in ranked}
-    predicted = db.predict([LARGE, *others], wanted, gpu(), database)
-    ratios = [expected[one] / time for one, time in zip([LARGE, *others], predicted, strict=True)]
+    configs = [LARGE, like, replace(like, NWG=2 * LARGE.NWG), DIRECT]
+    ratios = corrections("1024x1024x1100", configs, slower("1024x1024x1024", 10))
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == pytest.approx(1, rel=0.01)  # another family
     assert ratios[0] > 1.2 * ratios[1] and ratios[-2] > 1.2
 
 
-def test_slow_records_make_room_for_another_kernel():
-    wanted = asked("2048x2048x2048")
+def test_records_slower_than_predicted_let_another_kernel_win():
+    wanted = problem_of("2048x2048x2048")
     first, second = alternatives(wanted, gpu(), BLANK, 2)
     near = [slower(f"2048x2048x{k}", 5, first.config) for k in (1900, 2000, 2100, 2200)]
     choice = select(wanted, gpu(), Database(((measured(near),), BLANK.groups[0])))
@@ -154,13 +139,12 @@ def test_slow_records_make_room_for_another_kernel():
 
 
 def test_a_record_counts_on_its_own_device_alone():
-    record, wanted = recorded("1000x1000x1000", SMALL, 1.0), asked("1000x1000x1000")
+    record, wanted = recorded("1000x1000x1000", SMALL, 1.0), problem_of("1000x1000x1000")
     theirs = measured([record], traits=gpu(name="NVIDIA L40S", architecture="sm_89"))
-    default = made_file([recorded("9x9x9", LARGE), recorded("9x9x9", SMALL)], kind="default")
-    alone, with_theirs, with_own = (
-        select(wanted, gpu(), a_database(default, *files))
-        for files in ([], [theirs], [measured([record])])
-    )
+    default = db.made_file([recorded("9x9x9", LARGE), recorded("9x9x9", SMALL)])
+    own = measured([record])
+    choices = (select(wanted, gpu(), a_database(default, *one)) for one in ([], [theirs], [own]))
+    alone, with_theirs, with_own = choices
     assert (with_theirs.config, with_theirs.seconds) == (alone.config, alone.seconds)
     assert with_own.config == SMALL
 
@@ -171,13 +155,12 @@ def file_with(coefficients, match="gpu", *, like=None, ceilings=None):
     entries = [Entry(*FLOAT32, (recorded("9x9x9", DIRECT),), fitted=model)]
     if like:
         entries.append(Entry(*like, (), like=entries[0]))
-    match = Match("generic", match) if isinstance(match, str) else match
-    return DatabaseFile.make(Path("db"), match, Source("default", "a test"), entries, ceilings)
+    return file_of(entries, match, ceilings=ceilings)
 
 
 @pytest.mark.parametrize("text", ["64x64x64", "3000x3000x3000"])
-def test_coefficients_of_a_file_are_those_of_its_family(text):
-    wanted = asked(text)
+def test_the_coefficients_of_a_file_count_for_their_family_alone(text):
+    wanted = problem_of(text)
     database = a_database(file_with(Coefficients(launch=0.25, multiply=1.0)))
     time, other, indirect = db.predict([DIRECT, SMALL, LARGE], wanted, gpu(), database)
     assert 0.25 < time < 0.3 and 0.25 < other < 0.35
@@ -185,21 +168,20 @@ def test_coefficients_of_a_file_are_those_of_its_family(text):
     assert select(wanted, gpu(), database).path != "direct"
 
 
-def test_the_most_specific_files_coefficients_count_and_are_borrowed():
+def test_the_coefficients_of_the_most_specific_file_count_and_are_borrowed():
     files = file_with(Coefficients(launch=1.0)), file_with(Coefficients(launch=2.0), db.SM_90)
     users = file_with(Coefficients(launch=4.0))
-    like = ("float16", "F16_F16_F32")
-    lent = file_with(Coefficients(launch=3.0), like=like)
+    lent = file_with(Coefficients(launch=3.0), like=db.FLOAT16)
     for groups, launch, dtype in (
         ((files,), 2, "float32"), ((files[::-1],), 2, "float32"), (((users,), files), 4, "float32"),
         (((lent,),), 3, "float16"),
     ):  # fmt: skip
-        (time,) = db.predict([DIRECT], asked("64x64x64", dtype), gpu(), Database(groups))
+        (time,) = db.predict([DIRECT], problem_of("64x64x64", dtype), gpu(), Database(groups))
         assert time == pytest.approx(launch, rel=1e-3)
 
 
-def test_ceilings_of_a_file_are_what_its_coefficients_are_about():
-    exact, wanted = replace(Coefficients(), launch=0.0, slab=0.0, tile=0.0), asked("2048x2048x2048")
+def test_coefficients_are_relative_to_the_ceilings_of_their_file():
+    exact, wanted = Coefficients(launch=0.0, slab=0.0, tile=0.0), problem_of("2048x2048x2048")
     typical = typical_ceilings(gpu())
     slower = {name: getattr(typical, name) / 10 for name in ("global_memory", "cache")}
     slower["arithmetic"] = {name: rate / 10 for name, rate in typical.arithmetic.items()}
@@ -209,15 +191,15 @@ def test_ceilings_of_a_file_are_what_its_coefficients_are_about():
         for ceilings in (None, tenth)
     )
     assert slow[0] == pytest.approx(10 * full[0])
-    assert slow[1] > 5 * full[1]  # a family without coefficients: launches are as they were
+    assert slow[1] > 5 * full[1]  # a family without coefficients: its launches take as long
 
 
 @pytest.mark.parametrize("traits", [gpu(), cpu(), gpu(max_work_group_size=128)])
-def test_what_the_device_cannot_run_is_no_candidate(traits):
+def test_candidates_are_valid_on_the_device(traits):
     wide = replace(LARGE, MDIMC=32, NDIMC=32)
     large = replace(LARGE, STAGES=2)  # 64 KiB of local memory
     records = [recorded("64x64x64", one) for one in (LARGE, wide, large, db.ROWS, DIRECT)]
-    database = a_database(made_file(records, "gpu"), made_file(records, "cpu"))
+    database = a_database(db.made_file(records, "gpu"), db.made_file(records, "cpu"))
     known = knowledge(database, traits, *FLOAT32)
     own = known.candidates.keys() & {one.config for one in records}
     if traits.type == "cpu":
@@ -232,34 +214,34 @@ def test_what_the_device_cannot_run_is_no_candidate(traits):
         assert family_of(config).on_cpu == (traits.type == "cpu")
 
 
-def many(count):
+def distinct_configs(count):
     return [replace(DIRECT, PADA=pad // 5, PADB=pad % 5) for pad in range(count)]
 
 
-def test_menus_are_for_devices_on_which_little_was_measured():
+def test_menus_add_candidates_where_few_configurations_were_measured():
     for count, is_known in ((3, False), (20, True)):
-        records = [recorded("512x512x512", config, 100.0) for config in many(count)]
+        records = [recorded("512x512x512", config, 100.0) for config in distinct_configs(count)]
         database = a_database(measured(records))
         candidates = knowledge(database, gpu(), *FLOAT32).candidates.keys()
-        assert candidates >= set(many(count)) and (len(candidates) == count) == is_known
+        assert candidates >= set(distinct_configs(count)) and (len(candidates) == count) == is_known
         assert standing(database, gpu()) == ("measured" if is_known else "")
 
 
-def of_ceilings(ceilings, *entries):
+def calibrated_file(ceilings):
     match = Match("device", "gpu", "nvidia", device=gpu().name)
-    return DatabaseFile.make(Path("mine"), match, Source("measured", "a test"), entries, ceilings)
+    return file_of([], match, kind="measured", ceilings=ceilings)
 
 
 def test_measured_ceilings_count_for_every_type():
     estimated = typical_ceilings(gpu())
     measured = {"float32": 2 * estimated.arithmetic["float32"], "float64": 70.0}
     ceilings = replace(estimated, arithmetic=measured, global_memory=70.0, units={})
-    database = Database(((of_ceilings(ceilings),), *BLANK.groups))
-    for dtype, precision in NAMES:
+    database = Database(((calibrated_file(ceilings),), *BLANK.groups))
+    for dtype, precision in TYPES:
         known = knowledge(database, gpu(), dtype, precision)
         assert known.ceilings.global_memory == 70.0
         assert known.ceilings.arithmetic["float64"] == 70.0
-        # What no measurement knows is as far from its estimate as float32.
+        # Types that were not measured deviate from their estimate as float32 does.
         for name in ("int8", "int32", "float16"):
             wanted = 2 * estimated.arithmetic[name]
             assert known.ceilings.arithmetic[name] == pytest.approx(wanted)
@@ -268,11 +250,11 @@ def test_measured_ceilings_count_for_every_type():
         assert known.candidates.keys() == before.keys()
 
 
-def test_a_model_keeps_the_ceilings_that_it_is_about():
+def test_a_model_keeps_the_ceilings_that_it_was_fitted_to():
     ceilings = replace(typical_ceilings(gpu()), global_memory=70.0)
     fitted = Model("a test", "2026-01-01", {"direct": Coefficients(memory=3.0)})
-    shipped = db.file_of([Entry(*FLOAT32, (), fitted=fitted)], "gpu")
-    known = knowledge(Database(((of_ceilings(ceilings),), (shipped,))), gpu(), *FLOAT32)
+    shipped = file_of([Entry(*FLOAT32, (), fitted=fitted)], "gpu")
+    known = knowledge(Database(((calibrated_file(ceilings),), (shipped,))), gpu(), *FLOAT32)
     assert known.fitted["direct"] == (fitted.paths["direct"], typical_ceilings(gpu()))
     assert known.ceilings.global_memory == 70.0
 
@@ -280,15 +262,16 @@ def test_a_model_keeps_the_ceilings_that_it_is_about():
 def test_a_device_is_measured_calibrated_or_neither():
     ceilings = typical_ceilings(gpu())
     unknown = file_with(Coefficients())
-    published = made_file([recorded("9x9x9", config) for config in many(20)], kind="published")
+    records = [recorded("9x9x9", config) for config in distinct_configs(20)]
+    published = db.made_file(records, kind="published")
     for files, expected in (
         ([file_with(Coefficients(), ceilings=ceilings)], "calibrated"), ([unknown], ""),
-        ([of_ceilings(ceilings), unknown], "calibrated"), ([published], ""),
+        ([calibrated_file(ceilings), unknown], "calibrated"), ([published], ""),
     ):  # fmt: skip
         assert standing(a_database(*files), gpu()) == expected
 
 
-def test_the_threshold_that_ships_for_navi_14_decides():
+def test_the_published_threshold_for_navi_14_decides():
     traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
     for text, path, last, reason in (
         ("447x447x447", "direct", "indirect", "max(m, n) = 447 is below 448"),
@@ -296,40 +279,33 @@ def test_the_threshold_that_ships_for_navi_14_decides():
         ("2048x16x2048:TN", "indirect", "direct", "max(m, n) = 2048 is at least 448"),
         ("1x4096x4096", "gemv", "direct", "max(m, n) = 4096 is at least 448"),
     ):
-        choice = select(asked(text), traits, database)
+        choice = select(problem_of(text), traits, database)
         assert (choice.path, choice.alternatives[-1].path) == (path, last)
         assert choice.reason.startswith(f"{reason}, ")
 
 
-@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X6"])
-def test_true_float32_is_taken_where_it_is_predicted_to_be_faster(precision):
-    traits, taken = typical_traits("sm_80"), set()
-    for text in ("1x8192x8192", "2048x1x2048:TN", "8192x8192x8192"):
+@pytest.mark.parametrize("precision", FLOAT32_PRECISIONS)
+@pytest.mark.parametrize(("architecture", "database"), [("sm_80", BLANK), ("sm_90", None)])
+def test_float32_replaces_a_slower_precision(precision, architecture, database):
+    traits, database, taken = typical_traits(architecture), database or load_database(), set()
+    for text in ("1x8192x8192", "2048x1x2048:TN", "4096x16x512", "8192x8192x8192"):
         product = GemmShape.parse(text).product("float32", precision)
-        found, choice = choose_for(product, traits, BLANK_PRECISIONS)
+        found, choice = choose_for(product, traits, database)
         plain = replace(product.problem, precision=resolve_precision(None, "float32"))
-        own, other = (
-            alternatives(one, traits, BLANK_PRECISIONS, 1)[0] for one in (product.problem, plain)
-        )
-        assert choice.seconds == min(own.seconds, other.seconds)
-        says = f"in true float32, which is at least as exact as {precision} and predicted to take"
-        assert (says in choice.reason) == (other.seconds < own.seconds)
-        assert found.problem.precision.name == (
-            "F32_F32_F32" if other.seconds < own.seconds else precision
-        )
-        taken.add(found.problem.precision.name)
-        # What a caller asks for by family is not exchanged.
-        kept, asked_for = choose_for(product, traits, BLANK_PRECISIONS, "matrix")
+        own, other = (select(one, traits, database).seconds for one in (product.problem, plain))
+        assert choice.seconds == min(own, other)
+        reason = f"in true float32, which is at least as exact as {precision} and predicted to take"
+        assert (reason in choice.reason) == (other < own)
+        name = found.problem.precision.name
+        assert name == ("F32_F32_F32" if other < own else precision)
+        taken.add(name)
+        # The arithmetic stays where the caller asks for a family.
+        kept, asked_for = choose_for(product, traits, database, "matrix")
         assert (kept, asked_for.path) == (product, "matrix")
     assert taken == {"F32_F32_F32", precision}
 
 
-NAMED = [("float32", name) for name in ("F32_F32_F32", "TF32_TF32_F32", "TF32_TF32_F32_X3",
-                                        "BF16_BF16_F32_X6")]  # fmt: skip
-BLANK_PRECISIONS = a_database(db.file_of([Entry(*name, ()) for name in NAMED], "gpu"))
-
-
-def test_other_arithmetics_stay():
+def test_other_types_keep_their_arithmetic():
     for dtype in ("float32", "float16", "float64"):
-        wanted = asked("1x8192x8192", dtype)
+        wanted = problem_of("1x8192x8192", dtype)
         assert faster_arithmetic(wanted, typical_traits("sm_80"), BLANK) == (wanted, "")

@@ -1,4 +1,4 @@
-"""Path, configuration and packed layout: what is measured, predicted, or said by a caller."""
+"""The choice of path, configuration and packed layout: measured, predicted, or the caller's."""
 
 import itertools
 import re
@@ -15,21 +15,15 @@ from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.registry import families_with, family_of, violations
 from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.overrides import choose
 from pyclgemm.selection.records import Threshold
-from pyclgemm.selection.select import alternatives, faster_arithmetic, packed_layout, select
+from pyclgemm.selection.select import alternatives, packed_layout, select
 from tests.support import databases as db
 from tests.support.checks import raises
 from tests.support.databases import DIRECT, GENERIC, LARGE, SMALL, SQUARE, a_database, measured
-from tests.support.facts import cpu, gpu, problem, recorded
+from tests.support.facts import cpu, gpu, problem, problem_of, recorded
 from tests.support.reference import DTYPES
-
-
-def asked(text, *types):
-    return GemmShape.parse(text).problem(*types or ("float32",))
-
 
 BOTH = Threshold(mnk=10**6, m_or_n=448)
 
@@ -48,7 +42,7 @@ BOTH = Threshold(mnk=10**6, m_or_n=448)
          "m*n*k = 1000 is below 1.0e6 and max(m, n) = 10 is below 448"),
     ],
 )  # fmt: skip
-def test_a_threshold_decides_and_the_reason_names_what_did(threshold, sizes, path, reason):
+def test_a_threshold_decides_and_the_reason_names_it(threshold, sizes, path, reason):
     records = [recorded("1024x1024x1024", db.INDIRECT), recorded("256x256x256", DIRECT)]
     published = db.made_file(records, db.NVIDIA, threshold, kind="published")
     choice = select(problem(*sizes), gpu(), a_database(published, GENERIC))
@@ -57,12 +51,12 @@ def test_a_threshold_decides_and_the_reason_names_what_did(threshold, sizes, pat
     assert choice.reason.startswith(f"{reason}, ")
 
 
-def test_other_files_stand_in_for_a_path_and_who_compared_paths_needs_no_threshold():
+def test_a_threshold_takes_paths_of_other_files_and_gives_way_to_measured_files():
     records = [recorded("1024x1024x1024", db.INDIRECT)]
     published = db.made_file(records, db.NVIDIA, Threshold(mnk=10**6))
     assert select(problem(64, 64, 64), gpu(), a_database(published, GENERIC)).path == "direct"
     own = measured([recorded("64x64x64", LARGE)])
-    choice = select(asked("64x64x64"), gpu(), a_database(own, GENERIC))
+    choice = select(problem_of("64x64x64"), gpu(), a_database(own, GENERIC))
     assert choice.config == LARGE and "at least" not in choice.reason
 
 
@@ -70,52 +64,44 @@ def test_other_files_stand_in_for_a_path_and_who_compared_paths_needs_no_thresho
     ("record", "text"),
     [
         *zip(*2 * [["50x70x64", "50x70x64:NT", "128x128x128*256", "64x64x65536"]], strict=True),
-        ("1x700x64", "1x700x64:TN"),  # a row lies alike either way
+        ("1x700x64", "1x700x64:TN"),  # a single row is the same memory in both layouts
     ],
 )
-def test_what_was_measured_on_a_product_is_taken_for_it(record, text):
-    # No prediction would take it: a tile of 16 x 16 for a large product, one of 128 for a row.
+def test_the_configuration_that_was_measured_on_a_product_is_taken(record, text):
+    # Predictions would take neither: a tile of 16 x 16 for a large product, one of 128 for a row.
     for config in (SMALL, LARGE):
         own = measured([recorded(record, config, 12.5), recorded("2048x2048x2048", DIRECT, 1e4)])
-        choice = select(asked(text), gpu(), a_database(own, GENERIC))
+        choice = select(problem_of(text), gpu(), a_database(own, GENERIC))
         assert (choice.config, choice.level) == (config, "device")
         assert choice.reason == "measured on this very product: 12.5 GFLOPS"
-        assert choice.seconds == pytest.approx(asked(text).flops / 12.5e9)
+        assert choice.seconds == pytest.approx(problem_of(text).flops / 12.5e9)
 
 
 @pytest.mark.parametrize("text", ["50x70x65", "50x70x64:TT", "50x70x64*2", "50x70x64+1"])
-def test_for_another_product_it_is_one_of_many(text):
+def test_for_another_product_a_measured_configuration_is_one_of_many(text):
     own = measured([recorded("50x70x64", LARGE, 12.5)])
-    choice = select(asked(text), gpu(), a_database(own, GENERIC))
+    choice = select(problem_of(text), gpu(), a_database(own, GENERIC))
     assert "measured" not in choice.reason and choice.config != LARGE
 
 
 def test_the_users_own_record_comes_before_one_that_ships():
     records = (recorded("64x64x64", SMALL, 5.0), recorded("64x64x64", LARGE, 500.0))
     groups = tuple((measured([record]),) for record in records)
-    assert select(asked("64x64x64"), gpu(), Database(groups)).config == SMALL
-
-
-@given(db.sizes, db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
-def test_what_ships_gives_a_valid_choice_for_every_problem(m, n, k, dtype, traits):
-    database = Database(load_database().groups[-1:])
-    choice = select(problem(m, n, k, dtype), traits, database)
-    assert violations(choice.config, dtype, traits) == []
-    assert choice.path == choice.config.family
-    assert (choice.path in ("cpu", "small_cpu")) == (traits.type == "cpu")
+    assert select(problem_of("64x64x64"), gpu(), Database(groups)).config == SMALL
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80", "gfx1100", "intel_gpu", "x86-64-v3"])
 @pytest.mark.parametrize("text", ["1x4096x4096", "1024x1024x1024", "4096x24x512:TT"])
-def test_alternatives_are_in_the_order_of_their_times(architecture, text):
-    choice = select(asked(text), typical_traits(architecture), load_database())
+def test_alternatives_are_in_the_order_of_their_predicted_times(architecture, text):
+    wanted, traits, database = problem_of(text), typical_traits(architecture), load_database()
+    choice = select(wanted, traits, database)
     predicted = [one for one in choice.alternatives if "measured" not in one.reason]
     assert len({one.config for one in choice.alternatives}) == len(choice.alternatives) > 10
-    # Doubt about what was measured nowhere near may exchange neighbours.
+    # Doubt about configurations that were not measured nearby may exchange neighbours.
     times = [one.seconds for one in predicted]
     assert all(after > 0.8 * max(times[: i + 1]) for i, after in enumerate(times))
-    assert alternatives(asked(text), typical_traits(architecture), load_database(), 1) == [choice]
-    # Which is the least predicted time of all, no other says of itself.
+    assert alternatives(wanted, traits, database, 1) == [choice]
+    # Only the configuration of the least predicted time claims it.
     least = min(one.seconds for one in [choice, *predicted] if "predicted" in one.reason)
     numbers = []
     for one in predicted:
@@ -139,35 +125,35 @@ def test_alternatives_are_in_the_order_of_their_times(architecture, text):
         *((name, dtype, text, families) for name in ("sm_80", "sm_90", "gfx1100", "gfx942")
           for dtype in UNIT_DTYPES for text, families in (
               ("4096x4096x4096", {"matrix", "wgmma"}),
-              # Elements at odd places, which units read after they were packed.
+              # Unaligned elements, which units read after they were packed.
               ("3x5x7:TN", {"direct", "gemv"}), ("8x8x8*20000", {"small"}))),
         *((name, *row) for name in ("gfx1100", "gfx1200", "gfx90a", "gfx942") for row in (
             ("float16", "1024x1024x1024", {"matrix"}), ("float16", "8x8x8", {"direct", "gemv"}),
-            # float32 stays what it is.
+            # Units compute no float32 unless a precision asks for it.
             ("float32", "1024x1024x1024", {"direct", "indirect"}))),
     ],
 )  # fmt: skip
-def test_the_family_that_is_made_for_a_product(architecture, dtype, text, families):
-    choice = select(asked(text, dtype), typical_traits(architecture), load_database())
+def test_a_product_gets_a_family_that_suits_it(architecture, dtype, text, families):
+    choice = select(problem_of(text, dtype), typical_traits(architecture), load_database())
     assert choice.path in families
 
 
-def test_streamed_loads_are_left_out_where_there_are_none():
+def test_streamed_loads_are_candidates_only_where_the_device_has_them():
     for architecture, values in (("sm_70", {0}), ("sm_75", {0, 1})):
         traits = typical_traits(architecture)
-        found = alternatives(asked("1x4096x4096"), traits, load_database())
+        found = alternatives(problem_of("1x4096x4096"), traits, load_database())
         assert {one.config.STREAMB for one in found if one.path == "gemv"} == values
 
 
 @pytest.mark.parametrize("sizes", [(0, 5000, 5000), (5000, 0, 5000), (5000, 5000, 0)])
-def test_nothing_to_multiply(sizes):
+def test_a_product_without_multiplications_takes_a_small_tile(sizes):
     choice = select(problem(*sizes), gpu(), db.DATABASE)
     assert "needs no products" in choice.reason
     taken, small = (family_of(one).tile(one) for one in (choice.config, SMALL))
     assert taken.rows * taken.columns <= small.rows * small.columns
 
 
-def test_nothing_fits_says_what_was_tried():
+def test_the_error_where_nothing_fits_names_what_was_tried():
     with raises(UnsupportedError, "limit 16", "no configuration for float32 by F32_F32_F32 fits",
                 "'NVIDIA H100 80GB HBM3'"):  # fmt: skip
         tiny = gpu(local_memory_bytes=16, max_work_group_size=1)
@@ -177,29 +163,10 @@ def test_nothing_fits_says_what_was_tried():
 
 
 def test_a_product_that_a_configuration_refuses_takes_the_next():
+    text, traits = "1024x1024x1024*64", gpu(max_allocation_bytes=2**20)
     # A packed operand of the batch exceeds a buffer.
-    wanted, traits = asked("1024x1024x1024*64"), gpu(max_allocation_bytes=2**20)
-    own = measured([recorded("1024x1024x1024*64", LARGE, 1.0)])
-    assert select(wanted, traits, a_database(own, GENERIC)).path != "indirect"
-
-
-def test_few_columns_on_a_cpu_are_computed_as_few_rows():
-    choice = select(asked("900x2x1000"), cpu(), db.DATABASE)
-    assert "rows and columns are exchanged" in choice.reason
-    assert "exchanged" not in select(asked("2x900x1000"), cpu(), db.DATABASE).reason
-
-
-def test_a_precision_is_no_slow_down():
-    traits, database = typical_traits("sm_90"), load_database()
-    for text, precision, is_exchanged in (
-        ("1x4096x4096", "TF32_TF32_F32_X3", True),
-        ("4096x16x512", "BF16_BF16_F32_X9", True),
-        ("4096x4096x4096", "TF32_TF32_F32_X3", False),
-        ("4096x4096x4096", "TF32_TF32_F32", False),
-    ):
-        found, why = faster_arithmetic(asked(text, "float32", precision), traits, database)
-        assert found.precision.name == ("F32_F32_F32" if is_exchanged else precision)
-        assert (f"at least as exact as {precision}" in why) == bool(why) == is_exchanged
+    database = a_database(measured([recorded(text, LARGE, 1.0)]), GENERIC)
+    assert select(problem_of(text), traits, database).path != "indirect"
 
 
 panels, padded = (partial(PackedLayout, form) for form in ("panels", "padded"))
@@ -232,7 +199,7 @@ def test_a_callers_configuration_decides(config, traits, packed):
         ("cpu", None, "config is 'cpu'; one of XgemmConfig, XgemmDirectConfig"),
         (replace(SQUARE, NR=40), None, "NR must be a multiple of VW: NR is 40, VW is 16"),
         (replace(LARGE, STAGES=2), None, "65536 bytes, limit 49152"),
-        # One that cannot read the packed b.
+        # Configurations that cannot read the packed b.
         (replace(SQUARE, NR=32), panels(512, 64),
          "which cannot read b as it was packed: panels that want a CpuConfig with NR=64 and KC=51"),
         (LARGE, panels(512, 64), "panels that want a CpuConfig"),
@@ -245,33 +212,31 @@ def test_a_callers_bad_configuration(config, packed, message):
 
 
 @pytest.mark.parametrize("family", [family.name for family in families_with()])
-def test_a_path_that_is_asked_for(family):
+def test_a_path_that_is_asked_for_is_taken(family):
     types = ("float16",) if "unit" in family or family in ("matrix", "wgmma") else ("float32",)
-    wanted = asked("64x64x64*99", *types)
+    wanted = problem_of("64x64x64*99", *types)
     assert choose(wanted, typical_traits("sm_90"), load_database(), family).path == family
 
 
 @pytest.mark.parametrize("config", [SMALL, DIRECT])
-def test_a_path_that_is_asked_for_has_what_was_measured_on_the_product(config):
+def test_a_path_that_is_asked_for_takes_its_measured_configuration(config):
     own = measured([recorded("512x512x512", LARGE, 9.0), recorded("512x512x512", config, 5.0)])
-    choice = choose(asked("512x512x512"), gpu(), a_database(own, GENERIC), "direct")
+    choice = choose(problem_of("512x512x512"), gpu(), a_database(own, GENERIC), "direct")
     assert choice.config == config
 
 
-CPU_MEASURED = measured(
-    [recorded("9x9x9", config) for config in (SQUARE, db.NARROW, db.ROWS)], None, cpu()
-)
+ON_CPU = measured([recorded("9x9x9", one) for one in (SQUARE, db.NARROW, db.ROWS)], None, cpu())
 
 
 @pytest.mark.parametrize("m", [1, 12, 1000])
 @pytest.mark.parametrize("packed", [panels(512, 64), panels(512, 32), panels(128, 48)])
-def test_panels_are_read_as_they_are(m, packed):
-    database = a_database(CPU_MEASURED, db.CPU_FILE)
+def test_the_choice_reads_panels_as_they_were_packed(m, packed):
+    database = a_database(ON_CPU, db.CPU_FILE)
     config = select(problem(m, 1024, 1024, packed=packed), cpu(), database).config
     assert (packed.width, packed.depth_block) == (config.NR, config.KC)
 
 
-def test_a_packed_b_that_nothing_reads():
+def test_a_packed_b_that_no_configuration_reads_is_refused():
     only = db.made_file([recorded("1x1x1", SQUARE)], "cpu")
     configs = [CpuConfig(MR=rows, NR=64, KC=256, VW=16) for rows in range(1, 17)]
     many = measured([recorded("9x9x9", config) for config in configs], None, cpu())
@@ -288,8 +253,8 @@ def layout(n, k, traits, database=db.DATABASE):
     return packed_layout(n, k, "float32", resolve_precision(None, "float32"), traits, database)
 
 
-def test_b_is_packed_for_many_rows():
-    database = a_database(CPU_MEASURED, db.CPU_FILE)
+def test_b_is_packed_as_products_with_many_rows_read_it():
+    database = a_database(ON_CPU, db.CPU_FILE)
     wanted = select(problem(4096, 1024, 1024), cpu(), database).config
     assert layout(1024, 1024, cpu(), database) == panels(wanted.KC, wanted.NR)
     with pytest.raises(UnsupportedError, match="no database has a record of the indirect path"):
@@ -297,7 +262,7 @@ def test_b_is_packed_for_many_rows():
 
 
 @pytest.mark.parametrize(("n", "k"), [(4096, 4096), (1000, 1000), (64, 16), (65, 33), (0, 0)])
-def test_padding_is_cheap_and_suits_tiles(n, k):
+def test_padding_is_to_powers_of_two_and_costs_at_most_an_eighth(n, k):
     found = layout(n, k, gpu())
     for extent, block in ((n, found.width), (k, found.depth_block)):
         assert block & (block - 1) == 0
@@ -315,17 +280,20 @@ def test_padding_is_cheap_and_suits_tiles(n, k):
         ("gfx90a", "float64", None, False), ("gfx1030", "float16", None, False),
     ],
 )  # fmt: skip
-def test_k_is_contiguous_where_units_want_it(architecture, dtype, precision, along_k):
+def test_packed_rows_lie_along_k_where_units_read_along_k(architecture, dtype, precision, along_k):
     precision = resolve_precision(precision, dtype)
     found = packed_layout(512, 512, dtype, precision, typical_traits(architecture), load_database())
     assert found.along_k == along_k
 
 
-@given(st.integers(1, 20_000), db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
-def test_what_is_packed_can_be_read_by_the_choice(m, n, k, dtype, traits):
+@given(db.sizes, db.sizes, db.sizes, st.sampled_from(DTYPES), db.devices)
+def test_shipped_files_give_valid_choices_with_and_without_a_packed_b(m, n, k, dtype, traits):
     database = Database(load_database().groups[-1:])
-    precision = resolve_precision(None, dtype)
-    ahead = packed_layout(n, k, dtype, precision, traits, database)
-    choice = select(problem(m, n, k, dtype, packed=ahead), traits, database)
+    packed = packed_layout(n, k, dtype, resolve_precision(None, dtype), traits, database)
+    for layout in (None, packed):
+        choice = select(problem(m, n, k, dtype, packed=layout), traits, database)
+        assert violations(choice.config, dtype, traits) == []
+        assert choice.path == choice.config.family
+        assert (choice.path in ("cpu", "small_cpu")) == (traits.type == "cpu")
     if traits.type == "cpu":
-        assert ahead == panels(choice.config.KC, choice.config.NR)
+        assert packed == panels(choice.config.KC, choice.config.NR)

@@ -1,11 +1,13 @@
 """Configurations, database files and databases for tests that need no device."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pyclgemm import CpuConfig
+from pyclgemm import CpuConfig, WgmmaConfig
+from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
@@ -24,6 +26,9 @@ LARGE = XgemmConfig(
 )
 ROWS = CpuConfig(MR=1, NR=64, KC=256, VW=16)
 NARROW = CpuConfig(MR=12, NR=32, KC=512, VW=16)
+#: The fastest path of an H100, and what is taken where a driver refuses it.
+WGMMA = WgmmaConfig(128, 256, STAGES=3)
+MATRIX = MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
 
 FLOAT32, FLOAT16 = ("float32", "F32_F32_F32"), ("float16", "F16_F16_F32")
 NVIDIA = Match("vendor", "gpu", "nvidia")
@@ -36,9 +41,9 @@ def made_file(records, match="gpu", threshold=None, *, name="db", kind="default"
     return file_of([entry], match, name=name, kind=kind)
 
 
-def file_of(entries, match, *, name="db", kind="default"):
+def file_of(entries, match, *, name="db", kind="default", ceilings=None):
     match = Match("generic", match) if isinstance(match, str) else match
-    return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries)
+    return DatabaseFile.make(Path(name), match, Source(kind, "a test"), entries, ceilings)
 
 
 TILE = CpuConfig(MR=4, NR=8, KC=256, VW=4)
@@ -54,6 +59,11 @@ def document(*records, **changes):
         "source": {"kind": "measured", "text": "measured on a test"},
         "entries": [{"dtype": "float32", "precision": "F32_F32_F32", "records": records}],
     } | changes
+
+
+def written(path, content):
+    path.write_text(json.dumps(content))
+    return path
 
 
 def a_database(*files):
@@ -80,17 +90,13 @@ def measured(records, threshold=None, traits=None):
 
 
 GENERIC = made_file(
-    [
-        recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
-        recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL),
-    ],
+    [recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
+     recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL)],
     threshold=Threshold(mnk=10**6),
 )  # fmt: skip
 CPU_FILE = made_file(
-    [
-        recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
-        recorded("1024x32x1024", NARROW),
-    ],
+    [recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
+     recorded("1024x32x1024", NARROW)],
     "cpu",
 )  # fmt: skip
 DATABASE = a_database(GENERIC, CPU_FILE)

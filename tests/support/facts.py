@@ -27,6 +27,10 @@ def gpu(**changes):
     return DeviceTraits(**(facts | changes))
 
 
+#: An H100 with its warpgroup units.
+HOPPER = gpu(fence_options="-cl-std=CL3.0", local_memory_bytes=229440, wgmma=True)
+
+
 def cpu(**changes):
     """A CPU with AVX-512, but for the given changes."""
     facts = {
@@ -49,6 +53,11 @@ def recorded(text, config, gflops=None, **others):
     shape = GemmShape.parse(text)
     assert shape is not None, text
     return Record(shape, config, gflops, **others)
+
+
+def problem_of(text, dtype="float32", precision=None, **options):
+    """The product of a shape as text."""
+    return GemmShape.parse(text).problem(dtype, precision, **options)
 
 
 def problem(m, n, k, dtype="float32", **changes):

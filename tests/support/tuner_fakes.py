@@ -1,4 +1,4 @@
-"""A tuner whose measuring process pretends, and what a tuner found, with its databases."""
+"""A measuring process whose times are computed, and results and databases of a tuner."""
 
 import math
 from contextlib import AbstractContextManager
@@ -7,10 +7,9 @@ from pyclgemm import CpuConfig
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.records import Threshold
-from pyclgemm.tuning import tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing
-from pyclgemm.tuning.tuner import TuningResult, tune
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.databases import DIRECT, FLOAT32, INDIRECT, a_database, made_file
 from tests.support.databases import NARROW as BEST
 from tests.support.facts import cpu, recorded
@@ -20,19 +19,11 @@ OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
 GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
 SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
 
-CPU_DATABASE = a_database(
-    made_file(
-        [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN),
-         recorded("1024x1024x1024", KNOWN)],
-        "cpu", kind="measured",
-    )
-)  # fmt: skip
-GPU_DATABASE = a_database(
-    made_file(
-        [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)],
-        threshold=Threshold(mnk=10**6),
-    )
-)
+CPU_RECORDS = [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN)]
+CPU_RECORDS.append(recorded("1024x1024x1024", KNOWN))
+CPU_DATABASE = a_database(made_file(CPU_RECORDS, "cpu", kind="measured"))
+GPU_RECORDS = [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)]
+GPU_DATABASE = a_database(made_file(GPU_RECORDS, threshold=Threshold(mnk=10**6)))
 
 
 def cpu_seconds(shape, config):
@@ -77,35 +68,14 @@ class Pretender(AbstractContextManager):
         return Outcome("fine", seconds, rival)
 
 
-def pretended_run(monkeypatch, tmp_path):
-    """A function that tunes on the clock of a pretender."""
-
-    def run(process, shapes=SHAPES, database=CPU_DATABASE, budget=60.0, **options):
-        process.now = 0.0
-        monkeypatch.setattr(tuner.time, "monotonic", lambda: process.now)
-        options |= {"budget": budget, "database": database, "log_folder": tmp_path}
-        result = tune(shapes, open_process=process, **options)
-        assert process.closed
-        return result
-
-    return run
-
-
 def on_cpu(**options):
     return Pretender(cpu(), cpu_seconds, **options)
 
 
-SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
-
-
-def result(best=BEST, shape=(512, 512, 512), traits=None, types=FLOAT32):
-    """What the tuner returns for one product, which took a millisecond."""
-    shape = GemmShape.of(shape)
+def result(best=BEST, shape="512x512x512", traits=None, types=FLOAT32):
+    """The tuner's result for one product, which took a millisecond."""
+    shape = GemmShape.parse(shape) if isinstance(shape, str) else shape
     standing = Standing(shape, shape.problem(*types))
     if best is not None:
         standing.note(best, Outcome("fine", 1e-3))
     return TuningResult(traits or cpu(), *types, (standing,))
-
-
-def laid_out(text, best=BEST):
-    return result(best, GemmShape.parse(text))

@@ -1,32 +1,31 @@
-"""Saving what was found: records by product, and nothing that stood gets lost."""
+"""Saving a tuner's result: one record for each product, and the rest of the file is kept."""
 
 from dataclasses import replace
 
 import pytest
 
-from pyclgemm import WgmmaConfig
 from pyclgemm.device.ceilings import Ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.families.cost import Coefficients
-from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection import saving
-from pyclgemm.selection.database import DatabaseFile, read_file, save_file
+from pyclgemm.selection.database import read_file, save_file
 from pyclgemm.selection.records import Entry, Match, Model, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support import databases as db
-from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, made_file
+from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file
 from tests.support.databases import SQUARE as LARGE
-from tests.support.facts import cpu, gpu, recorded
-from tests.support.tuner_fakes import BEST, SMALL, laid_out, result
+from tests.support.facts import cpu, gpu, problem_of, recorded
+from tests.support.tuner_fakes import BEST, OTHER, result
 
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
+COUNTS = [(f"300x300x300*{count}", BEST) for count in (4, 4000)]
+COUNTS += [(f"8x8x8*{count}", BEST_BATCH) for count in (100, 10000)]
 CEILINGS = Ceilings({"float32": 10.0}, 100.0, None, None, 1e-5, "2026-01-01")
 OF_A_DEVICE = Model("a test", "2026-01-01", {"cpu": Coefficients(multiply=1.5)})
 
@@ -37,25 +36,30 @@ def path(tmp_path):
 
 
 def saved(found, path):
-    """What the records of the first entry are for, and their configurations."""
     save_result(found, path)
     return pairs(path)
 
 
+def together(*results):
+    standings = tuple(standing for one in results for standing in one.standings)
+    return TuningResult(cpu(), *FLOAT32, standings)
+
+
 def pairs(path):
+    """The products and configurations of the first entry's records."""
     return [(str(record), record.config) for record in read_file(path).entries[0].records]
 
 
 def test_a_record_for_each_shape_with_its_speed(path):
-    save_file(made_file([recorded("1x64x1024", SMALL)], EPYC, name=path))
+    save_file(made_file([recorded("1x64x1024", OTHER)], EPYC, name=path))
     save_result(result(), path)
     file = read_file(path)
-    older, found = recorded("1x64x1024", SMALL), recorded("512x512x512", BEST, 268.4)
+    older, found = recorded("1x64x1024", OTHER), recorded("512x512x512", BEST, 268.4)
     assert (file.entries[0].records, file.source.kind) == ((older, found), "measured")
     assert file.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
     assert "records without a speed are older ones" in file.source.text
-    # The slowest product has a speed that can be saved, too.
-    save_result(result(shape=(1, 1, 1)), path)
+    # The speed of the slowest product can be saved too.
+    save_result(result(BEST, "1x1x1"), path)
     assert read_file(path).entries[0].records[0].gflops == 2e-6
 
 
@@ -68,14 +72,14 @@ def test_a_record_for_each_shape_with_its_speed(path):
         ("512x512x512+7", "512x512x512 with rows aligned to 1"),
         ("509x509x509+3", "509x509x509 with rows aligned to 16"),
         ("512x512x512*64", "512x512x512*64"),
-        # In canonical form, as the library looks them up.
+        # In canonical form, as the library looks products up.
         ("512x1x512", "1x512x512:NT"),
         ("1x512x512:TN", "1x512x512"),
     ],
 )
-def test_a_record_tells_what_it_was_measured_on_and_is_taken_for_it(path, text, record):
-    assert saved(laid_out(text), path) == [(record, BEST)]
-    choice = select(GemmShape.parse(text).problem("float32"), cpu(), a_database(read_file(path)))
+def test_a_record_names_its_product_and_is_taken_for_it(path, text, record):
+    assert saved(result(BEST, text), path) == [(record, BEST)]
+    choice = select(problem_of(text), cpu(), a_database(read_file(path)))
     assert choice.config == BEST
     assert choice.reason.startswith("measured on this very product")
 
@@ -85,85 +89,69 @@ def test_a_record_tells_what_it_was_measured_on_and_is_taken_for_it(path, text, 
     [
         ([("512x512x512", LARGE)], [("600x500x512", BEST)],
          [("512x512x512", LARGE), ("600x500x512", BEST)]),
-        # Another layout or alignment supersedes nothing.
+        # A record of another layout or alignment replaces nothing.
         ([("512x512x512", LARGE)],
          [("512x512x512:NT", BEST), ("512x512x512+7", BEST), ("512x512x512+2", BEST)],
          [("512x512x512", LARGE), ("512x512x512 with rows aligned to 1", BEST),
           ("512x512x512 with rows aligned to 2", BEST), ("512x512x512:NT", BEST)]),
-        # Without an alignment, a record is that of contiguous matrices.
+        # A record without an alignment is one of contiguous matrices.
         ([("511x511x511", LARGE)], [("511x511x511", BEST)], [("511x511x511", BEST)]),
-        # Nor does a batch, or one of another number.
-        ([("512x512x512*256", SMALL), ("8x8x8", SMALL_BATCH)],
-         [("512x512x512*64", LARGE), ("8x8x8", SMALL), ("8x8x8*100", BEST_BATCH)],
-         [("8x8x8", SMALL), ("512x512x512*64", LARGE), ("512x512x512*256", SMALL),
+        # A record of a batch replaces only those of the same count.
+        ([], COUNTS, COUNTS),
+        ([("512x512x512*256", OTHER), ("8x8x8", SMALL_BATCH)],
+         [("512x512x512*64", LARGE), ("8x8x8", OTHER), ("8x8x8*100", BEST_BATCH)],
+         [("8x8x8", OTHER), ("512x512x512*64", LARGE), ("512x512x512*256", OTHER),
           ("8x8x8", SMALL_BATCH), ("8x8x8*100", BEST_BATCH)]),
         ([("8x8x8*100", BEST)], [("8x8x8*100", BEST_BATCH)], [("8x8x8*100", BEST_BATCH)]),
     ],
 )  # fmt: skip
-def test_what_is_found_supersedes_what_is_known_of_that_product_alone(path, known, found, kept):
+def test_a_result_replaces_the_records_of_its_product_alone(path, known, found, kept):
     save_file(made_file([recorded(*one) for one in known], EPYC, name=path))
-    for one in found:
-        save_result(laid_out(*one), path)
+    save_result(together(*(result(config, text) for text, config in found)), path)
     assert pairs(path) == kept
 
 
-def together(*results):
-    standings = tuple(standing for one in results for standing in one.standings)
-    return TuningResult(cpu(), *FLOAT32, standings)
-
-
 def test_of_two_shapes_of_one_product_the_faster_counts(path):
-    one, other = laid_out("512x1x512"), laid_out("1x512x512:NT", SMALL)
-    other.standings[0].seconds[SMALL] /= 2
+    one, other = result(BEST, "512x1x512"), result(OTHER, "1x512x512:NT")
+    other.standings[0].seconds[OTHER] /= 2
     for both in (together(one, other), together(other, one)):
-        assert saved(both, path) == [("1x512x512:NT", SMALL)]
+        assert saved(both, path) == [("1x512x512:NT", OTHER)]
 
 
-def test_batches_of_different_numbers_have_a_record_each(path):
-    configs = {f"300x300x300*{count}": BEST for count in (4, 4000)}
-    configs |= {f"8x8x8*{count}": BEST_BATCH for count in (100, 10000)}
-    assert dict(saved(together(*(laid_out(*one) for one in configs.items())), path)) == configs
-
-
-def test_a_threshold_goes_once_a_single_product_was_tuned(path):
+def test_a_threshold_is_dropped_once_a_single_product_was_tuned(path):
     known = {"32x32x32": DIRECT, "1024x1024x1024": db.INDIRECT}
     shipped = [recorded(*one) for one in known.items()]
     save_file(made_file(shipped, SM_90, Threshold(mnk=10**6), name=path))
     batch = {"16x16x16*100": SmallConfig(4, 4, 128)}
     for found, threshold in ((batch, Threshold(mnk=10**6)), ({"8x8x8192": db.INDIRECT}, None)):
         ((text, config),) = found.items()
-        save_result(result(config, GemmShape.parse(text), gpu()), path)
+        save_result(result(config, text, gpu()), path)
         (entry,) = read_file(path).entries
         assert entry.indirect_from == threshold
         known |= found
         assert dict(pairs(path)) == known
 
 
-def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(path):
+def test_the_substitute_for_wgmma_stays_behind_it(path):
     hopper, square = typical_traits("sm_90"), "4096x4096x4096"
-    refused = replace(hopper, wgmma=False, wgmma_refusal="a test")
-    older, stand_in = WgmmaConfig(128, 256, STAGES=3), MatrixConfig(128, 256, 32, 2, 4, STAGES=4)
-    newer, faster = replace(older, GROUP_M=4), replace(stand_in, GROUP_M=4)
-    known = [recorded(square, stand_in), recorded(square, older, 7e5)]
-    for best, expected in ((newer, [newer, stand_in]), (faster, [faster])):
+    refusing = replace(hopper, wgmma=False, wgmma_refusal="a test")
+    newer, faster = replace(db.WGMMA, GROUP_M=4), replace(db.MATRIX, GROUP_M=4)
+    known = [recorded(square, db.MATRIX), recorded(square, db.WGMMA, 7e5)]
+    for best, expected in ((newer, [newer, db.MATRIX]), (faster, [faster])):
         save_file(made_file(known, SM_90, name=path, types=db.FLOAT16))
-        found = result(best, GemmShape.parse(square), hopper, db.FLOAT16)
-        assert len(saved(found, path)) == len(expected)
-        wanted, database = found.standings[0].problem, a_database(read_file(path))
+        assert len(saved(result(best, square, hopper, db.FLOAT16), path)) == len(expected)
+        wanted, database = problem_of(square, *db.FLOAT16), a_database(read_file(path))
         assert select(wanted, hopper, database).config == expected[0]
-        assert select(wanted, refused, database).config == expected[-1]
+        assert select(wanted, refusing, database).config == expected[-1]
 
 
-def test_all_else_that_the_file_has_stays(path):
-    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
+def test_other_records_entries_and_models_of_the_file_are_kept(path):
+    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", OTHER, 5.0),))
     known = recorded("512x512x512", LARGE, 99.0), recorded("2048x2048x2048", LARGE, 333.0)
-    save_file(db.file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
+    save_file(file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
     save_result(result(), path)
-    file = read_file(path)
-    assert file.entries[1:] == (double,)
-    assert file.entries[0] == Entry(
-        *FLOAT32, (recorded("512x512x512", BEST, 268.4), known[1]), fitted=OF_A_DEVICE
-    )
+    records = recorded("512x512x512", BEST, 268.4), known[1]
+    assert read_file(path).entries == (Entry(*FLOAT32, records, fitted=OF_A_DEVICE), double)
 
 
 def test_a_contribution_is_for_the_architecture(tmp_path):
@@ -177,15 +165,14 @@ def test_a_contribution_is_for_the_architecture(tmp_path):
         assert read_file(path).match == match
 
 
-def test_what_is_contributed_has_no_ceilings_of_a_device(path):
-    other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),), fitted=OF_A_DEVICE)
-    before = db.file_of([other], EPYC, name=path)
-    save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, CEILINGS))
+def test_a_contribution_has_no_ceilings_of_a_device(path):
+    other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", OTHER, 5.0),), fitted=OF_A_DEVICE)
+    save_file(file_of([other], EPYC, name=path, ceilings=CEILINGS))
     model = replace(OF_A_DEVICE, source="about estimated ceilings")
     save_result(replace(result(), survey=Surveyed(model=model, ceilings=CEILINGS)), path)
     file = read_file(path)
     assert file.ceilings is None
-    # Nor is a model left that was about them.
+    # A model that was fitted to them is dropped too.
     assert [entry.fitted for entry in file.entries] == [model, None]
 
 
@@ -199,7 +186,7 @@ def test_the_users_own_file_is_for_the_device(tmp_path, monkeypatch):
     assert pairs(path) == [("512x512x512", BEST)]
 
 
-def test_nothing_measured_and_a_file_that_cannot_be_used(path):
+def test_a_result_without_measurements_and_an_invalid_file_are_refused(path):
     with pytest.raises(ArgumentError, match="nothing was measured"):
         save_result(result(None), path)
     assert not path.exists()

@@ -1,29 +1,29 @@
-"""What the tuner searches, and how: families and their spaces, and proposals that learn."""
+"""The tuner's search: families, their spaces, and proposals that learn from measured times."""
 
 import math
 import random
 import sys
 from dataclasses import replace
+from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyclgemm import CpuConfig
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.families.registry import violations
 from pyclgemm.families.tiled.config import XgemmDirectConfig
-from pyclgemm.problem.shape import GemmShape
+from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.selection.database import load_database
 from pyclgemm.tuning.search import Search, families_for, search_space, suits
-from tests.support.facts import cpu, gpu, problem
+from tests.support.facts import cpu, gpu, problem_of
 from tests.support.reference import DTYPES
 
 AMD = gpu(vendor="amd", architecture="gfx1030", name="RX 6800")
 AMPERE = gpu(local_memory_bytes=227 * 1024, fence_options="")
 HOPPER = replace(AMPERE, wgmma=True)
 GPU_FAMILIES = ["indirect", "direct", "gemv"]
-SMALL_GPU = ["small"]
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,20 @@ SMALL_GPU = ["small"]
         (AMD, "float16", "F16_F16_F32", GPU_FAMILIES),
         (AMPERE, "float32", "TF32_TF32_F32_X3", ["matrix"]),
         (HOPPER, "float32", "TF32_TF32_F32", ["matrix", "wgmma"]),
-        # What multiplies complex elements is no warpgroup unit.
+        # Warpgroup units multiply no complex elements.
         (HOPPER, "complex128", None, [*GPU_FAMILIES, "matrix"]),
         (HOPPER, "complex64", None, GPU_FAMILIES),
         (HOPPER, "complex64", "TF32_TF32_F32", []),
     ],
 )
-def test_families(traits, dtype, precision, families):
-    wanted = GemmShape(9, 9, 9).problem(dtype, precision)
+def test_the_families_for_a_device_and_a_type(traits, dtype, precision, families):
+    wanted = problem_of("9x9x9", dtype, precision)
     assert list(families_for([wanted], traits)) == families
+
+
+def test_an_unknown_family_is_refused():
     with pytest.raises(ArgumentError, match="family is 'gpu'; known are indirect"):
-        search_space("gpu", "float32", traits)
+        search_space("gpu", "float32", gpu())
 
 
 @pytest.mark.parametrize(
@@ -60,24 +63,24 @@ def test_families(traits, dtype, precision, families):
           for text in ("64x8x8", "64x8x8*31", "65x8x8*10000")),
         *((text, ("float32",), cpu(), ["cpu"])
           for text in ("64x8x8", "64x8x8*31", "65x8x8*10000")),
-        ("64x8x8*32", ("float32",), gpu(), SMALL_GPU),
+        ("64x8x8*32", ("float32",), gpu(), ["small"]),
         ("64x8x8*32", ("float32",), cpu(), ["small_cpu"]),
-        # Matrix units compete where fragments would fill.
+        # Matrix units take part where a product is at least as large as a fragment.
         ("16x64x16*1000", ("float16",), AMPERE, ["matrix", "small"]),
-        ("15x64x64*1000", ("float16",), AMPERE, SMALL_GPU),
-        ("64x64x15*1000", ("float16",), AMPERE, SMALL_GPU),
+        ("15x64x64*1000", ("float16",), AMPERE, ["small"]),
+        ("64x64x15*1000", ("float16",), AMPERE, ["small"]),
         ("64x64x64*1000", ("float64",), AMPERE, ["matrix", "small"]),
-        ("64x64x64*1000", ("float32",), AMPERE, SMALL_GPU),
-        ("64x64x64*1000", ("complex64",), AMPERE, SMALL_GPU),
+        ("64x64x64*1000", ("float32",), AMPERE, ["small"]),
+        ("64x64x64*1000", ("complex64",), AMPERE, ["small"]),
         ("64x64x64*1000", ("complex128",), AMPERE, ["matrix", "small"]),
-        # Others multiply where those for small products do not.
+        # Other families take part where those for small products cannot compute the type.
         ("8x8x8*100", ("complex64",), cpu(), ["cpu"]),
-        ("8x8x8*100", ("complex64",), gpu(), SMALL_GPU),
+        ("8x8x8*100", ("complex64",), gpu(), ["small"]),
         ("8x8x8*100", ("float32", "TF32_TF32_F32"), AMPERE, ["matrix"]),
     ],
 )  # fmt: skip
-def test_which_families_suit_a_product(text, types, traits, families):
-    wanted = GemmShape.parse(text).problem(*types)
+def test_families_that_suit_a_product(text, types, traits, families):
+    wanted = problem_of(text, *types)
     single = replace(wanted, batch=None)
     others = families_for([single], traits)
     suiting = [one for one in (*others, "small", "small_cpu") if suits(one, wanted, traits)]
@@ -86,24 +89,17 @@ def test_which_families_suit_a_product(text, types, traits, families):
     assert families_for([single, wanted], traits) == (*others, *small)
 
 
+@settings(max_examples=60)
 @given(st.sampled_from([AMPERE, AMD, cpu()]), st.sampled_from(DTYPES), st.integers(0, 1000))
 def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
-    rng = random.Random(seed)
-    for family in families_for([problem(9, 9, 9, dtype)], traits):
+    rng, problems = random.Random(seed), [problem_of(text, dtype) for text in ("9x9x9", "9x9x9*99")]
+    for family in families_for(problems, traits):
         space = search_space(family, dtype, traits)
         point = space.repaired(space.draw(rng), rng)
         assert all(point[name] in values for name, values in space.axes.items())
         config = space.config(point)
         assert config.family == family and violations(config, dtype, traits) == []
         assert space.repaired(point, rng) == point
-
-
-@pytest.mark.parametrize("family", ["cpu", "indirect", "direct", "matrix", "small", "small_cpu"])
-def test_a_configuration_has_a_point(family):
-    space = search_space(family, "float32", cpu() if "cpu" in family else AMPERE)
-    rng = random.Random(1)
-    for _ in range(50):
-        config = space.config(space.repaired(space.draw(rng), rng))
         assert space.config(space.nearest_point(config)) == config
 
 
@@ -112,11 +108,11 @@ def in_space(config):
     return space.config(space.nearest_point(config)) == config
 
 
-def test_what_was_the_fastest_on_an_h100_lies_in_the_space():
+def test_the_fastest_configurations_of_an_h100_are_in_the_space():
     [(_, entry), *_] = load_database().lookup(gpu(), "float32", "F32_F32_F32")
     configs = [record.config for record in entry.records if record.config.family != "gemv"]
     assert sum(map(in_space, configs)) > 0.8 * len(configs)
-    # Of 256 products of 128^3 and of 512^3.
+    # Those for 256 products of 128^3 and of 512^3.
     middle = XgemmDirectConfig(
         WGD=64, MDIMCD=8, NDIMCD=8, MDIMAD=16, NDIMBD=16, KWID=8, VWMD=4, VWND=4, PADA=4, PADB=0,
         KWGD=16, STAGES=3, LANES_M=8, LANES_N=4, GROUP_M=8, ASYNC=1, FRAGMENTS=2, SLICES=2,
@@ -128,8 +124,8 @@ def test_what_was_the_fastest_on_an_h100_lies_in_the_space():
 
 
 @pytest.mark.parametrize("family", ["indirect", "direct"])
-def test_lanes_may_lie_all_along_n(family):
-    """Then a run of them stores single elements side by side."""
+def test_all_lanes_may_lie_along_n(family):
+    """Then a run of lanes stores single elements side by side."""
     space = search_space(family, "float32", AMPERE)
     rng = random.Random(3)
     point = {"LANES": 1, "NDIMC": 32, "VWN": 1}
@@ -139,13 +135,13 @@ def test_lanes_may_lie_all_along_n(family):
     assert space.nearest_point(config)["LANES"] == 1
 
 
-def test_what_no_element_can_be_and_work_groups_that_leave_lanes_idle_are_not_searched():
+def test_unaligned_complex128_and_work_groups_with_idle_lanes_are_not_in_the_space():
     for dtype, values in {"float16": (0, 1), "float64": (0, 1), "complex128": (0,)}.items():
-        precision = problem(64, 64, 64, dtype).precision
+        precision = resolve_precision(None, dtype)
         assert search_space("matrix", dtype, AMPERE, precision).axes["UNALIGNED"] == values
     space = search_space("indirect", "float32", AMPERE)
     point = space.repaired(space.draw(random.Random(0)), random.Random(0))
-    assert space.config(dict(point) | {"MDIMC": 4, "NDIMC": 4, "SLICES": 1}) is None
+    assert space.config(point | {"MDIMC": 4, "NDIMC": 4, "SLICES": 1}) is None
 
 
 def test_small_spaces_are_counted_and_large_ones_estimated():
@@ -176,50 +172,41 @@ def seconds(config):
     return math.exp(sum(abs(math.log2(one / other)) for one, other in pairs))
 
 
-@pytest.fixture
-def proposals():
-    """A function that searches, and gives what was proposed, in order."""
+def proposals(count, seed=0, space=SPACE, seconds_of=seconds, known=()):
+    """Search, and return the proposed configurations in order."""
     pytest.importorskip("optuna")
-
-    def run(count, seed=0, space=SPACE, answer=seconds, known=()):
-        search = Search(space, seed)
-        for config in known:
-            search.tell(config, 1.0)
-        proposed = []
-        while len(proposed) < count and (config := search.ask()) is not None:
-            search.tell(config, answer(config))
-            proposed.append(config)
-        return proposed
-
-    return run
+    search, proposed = Search(space, seed), []
+    for config in known:
+        search.tell(config, 1.0)
+    while len(proposed) < count and (config := search.ask()) is not None:
+        search.tell(config, seconds_of(config))
+        proposed.append(config)
+    return proposed
 
 
-def test_it_learns(proposals):
-    points = [{}]
-    for name, values in SPACE.axes.items():
-        points = [point | {name: value} for point in points for value in values]
+def test_proposals_improve_with_the_measured_times():
+    points = [dict(zip(SPACE.axes, one, strict=True)) for one in product(*SPACE.axes.values())]
     ranked = sorted(map(seconds, filter(None, map(SPACE.config, points))))
-    # A random search of 40 among about 1000 ends in the best 1 % every third time only.
+    # A random search of 40 among about 1000 ends in the best 1 % only every third time.
     found = [min(map(seconds, proposals(40, seed))) for seed in range(5)]
     assert sum(one <= ranked[len(ranked) // 100] for one in found) >= 4
     assert proposals(12, 3) == proposals(12, 3)
 
 
-def test_it_never_repeats_itself_and_comes_to_an_end(proposals):
+def test_each_point_is_proposed_once_until_none_is_left():
     small = replace(SPACE, axes={"MR": (2, 4), "VECTORS": (1, 2), "KC": (256,), "VW": (8, 16)})
     known = CpuConfig(MR=2, NR=8, KC=256, VW=8)
-    options = {"space": small, "known": [known]}
-    proposed = proposals(99, **options, answer=lambda config: None if config.MR == 2 else 1.0)
+    proposed = proposals(99, 0, small, lambda config: None if config.MR == 2 else 1.0, [known])
     assert len(set(proposed)) == len(proposed) == 7 and known not in proposed
 
 
-def test_it_avoids_what_cannot_be_used(proposals):
-    proposed = proposals(60, answer=lambda config: None if config.VW != 16 else 1.0)
+def test_proposals_avoid_what_cannot_be_used():
+    proposed = proposals(60, seconds_of=lambda config: None if config.VW != 16 else 1.0)
     usable = [config.VW == 16 for config in proposed]
     assert sum(usable[-15:]) > sum(usable[:15])
 
 
-def test_without_the_library(monkeypatch):
+def test_without_optuna_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UnsupportedError, match=r'pip install "pyclgemm\[tune\]"'):
         Search(SPACE, 0)

@@ -1,9 +1,9 @@
-"""The tuner's decisions, with a measuring process that only pretends."""
+"""The tuner's decisions, with a measuring process whose times are computed."""
 
-import itertools
 import math
 import re
 from dataclasses import replace
+from itertools import permutations, product
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +12,7 @@ from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.errors import ArgumentError, DtypeError
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, DatabaseFile, read_file
+from pyclgemm.selection.database import Database, read_file
 from pyclgemm.selection.features import features_of, features_of_record
 from pyclgemm.selection.records import Entry
 from pyclgemm.selection.select import select
@@ -28,27 +28,30 @@ from tests.support.tuner_fakes import KNOWN, OTHER, SHAPES, Pretender, cpu_secon
 pytest.importorskip("optuna")
 
 
-run = pytest.fixture(fakes.pretended_run)
-
-
 @pytest.fixture
-def choices(tmp_path):
-    """What a library takes for the shapes of a result that it has saved."""
+def run(monkeypatch, tmp_path):
+    """A function that tunes on the clock of a pretender."""
 
-    def choose(result, database):
-        mine = read_file(save_result(result, tmp_path / "mine.json"))
-        with_own = Database(((mine,), *database.groups))
-        return [select(one.problem, result.traits, with_own) for one in result.standings]
+    def run(process, shapes=SHAPES, database=fakes.CPU_DATABASE, budget=60.0, **options):
+        process.now = 0.0
+        monkeypatch.setattr(tuner.time, "monotonic", lambda: process.now)
+        options |= {"budget": budget, "database": database, "log_folder": tmp_path}
+        result = tune(shapes, open_process=process, **options)
+        assert process.closed
+        return result
 
-    return choose
+    return run
 
 
-def shapes_of(process):
-    return {trial.shape.sizes for trial in process.trials}
+def choices(result, database, folder):
+    """Save a result; returns its standings, each with the choice for its shape."""
+    mine = read_file(save_result(result, folder / "mine.json"))
+    with_own = Database(((mine,), *database.groups))
+    return [(one, select(one.problem, result.traits, with_own)) for one in result.standings]
 
 
 @pytest.mark.parametrize("database", [fakes.CPU_DATABASE, Database(())], ids=["known", "none"])
-def test_it_finds_something_better(run, database):
+def test_the_winner_is_faster_than_the_baseline(run, database):
     result = run(on_cpu(), database=database)
     for standing in result.standings:
         best = cpu_seconds(standing.shape, standing.best)
@@ -56,18 +59,12 @@ def test_it_finds_something_better(run, database):
         assert (standing.baseline is None) == (database is not fakes.CPU_DATABASE)
         gain = standing.baseline and cpu_seconds(standing.shape, standing.baseline) / best
         assert standing.gain == (gain and pytest.approx(gain))
+        # Scores are relative, so the drift of 1 % a trial does not change their ratios.
+        for config, score in standing.scores.items():
+            truth = cpu_seconds(standing.shape, config) / best
+            assert score / standing.scores[standing.best] == pytest.approx(truth, rel=0.1)
     assert [standing.shape.sizes for standing in result.standings] == SHAPES
     assert not result.interrupted
-
-
-def test_a_slow_machine_does_not_mislead_it(run):
-    """Scores are relative, so the drift of 1 % a trial leaves the order as it is."""
-    (standing,) = run(on_cpu(), shapes=[(256, 256, 256)]).standings
-    scores = {config: score for config, score in standing.scores.items() if score}
-    truth = {config: cpu_seconds(standing.shape, config) for config in scores}
-    assert min(scores, key=scores.get) == min(truth, key=truth.get)
-    ratios = [one[KNOWN] / one[standing.best] for one in (scores, truth)]
-    assert ratios[0] == pytest.approx(ratios[1], rel=0.1)
 
 
 @pytest.mark.parametrize("budget", [10.0, 30.0, 100.0])
@@ -81,13 +78,12 @@ def test_the_budget_is_kept_and_shared_by_the_shapes(run, budget):
     spent = [standing.spent for standing in result.standings]
     assert max(spent) < 1.5 * min(spent)
     # A winner is tried on the other shapes.
-    for standing, other in itertools.product(result.standings, repeat=2):
+    for standing, other in product(result.standings, repeat=2):
         assert other.best in standing.scores
 
 
-def test_what_is_known_comes_first_and_what_comes_close_is_tried_on_the_nearest_shapes(run):
-    events = []
-    process = on_cpu()
+def test_known_configurations_come_first_and_good_ones_are_tried_on_the_nearest_shapes(run):
+    events, process = [], on_cpu()
     run(process, progress=events.append)
     first = [(trial.shape.sizes, trial.config) for trial in process.trials[:6]]
     assert first[:3] == [((64, 64, 64), OTHER), ((256, 256, 256), KNOWN), ((1024,) * 3, KNOWN)]
@@ -100,27 +96,27 @@ def test_what_is_known_comes_first_and_what_comes_close_is_tried_on_the_nearest_
 
 
 @pytest.mark.parametrize("kind", ["measured", "default"])
-def test_what_is_known_of_other_types_is_tried(run, kind):
-    """Adapted to the type: float64 has vectors of half as many elements."""
+def test_configurations_of_other_types_are_adapted_and_tried(run, kind):
+    """Vectors of float64 have half as many elements as those of float32."""
     wide = Entry(*FLOAT32, (recorded("16x16x16", OTHER),))
     narrow = replace(fakes.GOAL, VW=8, NR=24)
     half = Entry("float64", "F64_F64_F64", (recorded("256x256x256", replace(narrow, VW=2, NR=6)),))
     process = on_cpu()
     run(process, database=a_database(file_of([wide, half], "cpu", kind=kind)))
-    # Both on each shape, after what the library takes for it today.
+    # On each shape the baseline is first, then both.
     assert {OTHER, narrow} <= {trial.config for trial in process.trials[: 3 * len(SHAPES)]}
 
 
 @pytest.mark.parametrize("budget", [1.4, 3.0, 5.0, 8.0])
-def test_a_short_budget_never_ends_worse(run, budget):
+def test_after_a_short_budget_no_winner_is_slower_than_the_baseline(run, budget):
     standings = run(on_cpu(), budget=budget).standings
-    for shape, best, baseline in ((one.shape, one.best, one.baseline) for one in standings):
-        assert best is None or cpu_seconds(shape, best) <= cpu_seconds(shape, baseline)
+    for one in filter(lambda one: one.best, standings):
+        assert cpu_seconds(one.shape, one.best) <= cpu_seconds(one.shape, one.baseline)
     if budget == 1.4:
         assert [standing.best for standing in standings] == [None, OTHER, None]
 
 
-def test_a_winner_by_chance_gives_way_to_what_stood(run):
+def test_a_winner_by_chance_gives_way_to_the_baseline(run):
     process = Pretender(cpu(), lambda shape, config: 1.0 if config == KNOWN else 1.5)
     fair = process.run
 
@@ -151,7 +147,7 @@ def test_failures_are_counted_and_passed_over(run, status):
     assert len(set(failed)) == len(failed)
 
 
-def test_a_hang_is_counted_unless_the_budget_ended_it(run):
+def test_a_timeout_is_counted_unless_the_budget_caused_it(run):
     hang = Outcome("timeout", reason="no answer")
     process = on_cpu(accident=lambda trial: hang if trial.config == OTHER else None)
     assert run(process, SHAPES[1:2]).outcomes["timeout"] == 1
@@ -161,7 +157,7 @@ def test_a_hang_is_counted_unless_the_budget_ended_it(run):
     assert process.now <= 4.0 + 2.0 + process.cost
 
 
-def test_a_baseline_that_fails_and_ctrl_c(run):
+def test_a_failing_baseline_and_ctrl_c_leave_every_shape_a_winner(run):
     wrong = Outcome("wrong")
     process = on_cpu(accident=lambda trial: wrong if trial.config in (KNOWN, OTHER) else None)
     assert all(one.best not in (None, KNOWN, OTHER) for one in run(process).standings)
@@ -177,12 +173,12 @@ def test_a_second_run_resumes(run):
     assert any("resumed with" in remark for remark in after.remarks)
     known = {(trial.shape, trial.config) for trial in first.trials}
     again = [trial for trial in second.trials if (trial.shape, trial.config) in known]
-    # What the library takes, the three best of each shape, and the confirmation of the winner.
+    # The baseline, the three best of each shape, and the confirmation of the winner.
     assert len(again) <= 3 * (1 + 3 + 2)
     assert len(second.trials) - len(again) > 30
     for old, new in zip(before.standings, after.standings, strict=True):
         assert cpu_seconds(new.shape, new.best) <= 1.001 * cpu_seconds(old.shape, old.best)
-    # However short, it leaves every shape its baseline; another driver's log is not its own.
+    # A short run measures every baseline; another driver has a log of its own.
     for standing in run(on_cpu(), budget=6.0).standings:
         assert standing.best is not None
         assert standing.baseline in standing.seconds
@@ -190,85 +186,83 @@ def test_a_second_run_resumes(run):
     assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
 
 
-def test_a_large_product_may_be_faster_than_a_small_one_and_too_large_ones_are_named(run):
+def test_only_products_that_take_too_long_are_left_out_and_named(run):
     def seconds(shape, config):
         return math.prod(shape.sizes) * (1e-11 if shape.m == 1 else 1e-14)
 
-    process, large = Pretender(cpu(), seconds), (8192, 8192, 8192)
-    run(process, shapes=[(1, 512, 512), large], budget=200.0)
-    assert shapes_of(process) == {(1, 512, 512), large}
-    process = on_cpu()
-    result = run(process, shapes=[(64, 64, 64), (100_000, 100_000, 10_000)], budget=60.0)
-    assert shapes_of(process) == {(64, 64, 64)} and result.standings[1].best is None
+    # A large product may be faster than a small one.
+    shapes = [(1, 512, 512), (8192, 8192, 8192)]
+    result = run(Pretender(cpu(), seconds), shapes, budget=200.0)
+    assert all(standing.scores for standing in result.standings)
+    result = run(on_cpu(), [(64, 64, 64), (100_000, 100_000, 10_000)])
+    assert [bool(standing.scores) for standing in result.standings] == [True, False]
+    assert result.standings[1].best is None
     (remark,) = result.remarks
     assert "100000x100000x10000 was left out: a product takes about" in remark
 
 
-def test_each_layout_is_tuned_and_remembered_by_itself(run, choices):
-    """Wide panels for b as it is, narrow ones for its transpose; a second run tells them apart."""
+def test_each_layout_is_tuned_and_saved_separately(run, tmp_path):
+    """Wide panels are best for b, narrow ones for its transpose, also in a second run."""
 
     def seconds(shape, config):
         return 1e-3 * (1 + abs(math.log2(config.NR / (16 if shape.layout == "NT" else 64))))
 
     shapes = [GemmShape(64, 64, 64), GemmShape(64, 64, 64, "NT"), (64, 64, 64)]
     for result in (run(Pretender(cpu(), seconds), shapes) for _ in range(2)):
-        best = {str(one.shape): one.best for one in result.standings}
-        assert {text: one.NR for text, one in best.items()} == {"64x64x64": 64, "64x64x64:NT": 16}
-        chosen = [choice.config for choice in choices(result, fakes.CPU_DATABASE)]
-        assert chosen == list(best.values())
+        widths = {str(standing.shape): standing.best.NR for standing in result.standings}
+        assert widths == {"64x64x64": 64, "64x64x64:NT": 16}
+        for standing, choice in choices(result, fakes.CPU_DATABASE, tmp_path):
+            assert choice.config == standing.best
 
 
-def test_the_nearest_shapes():
+def test_the_nearest_shape_has_the_same_layout_and_is_a_batch_for_a_batch():
     for texts in (
-        # A winner travels to the same layout first, and from batches to other batches.
         "64x64x64:NT 160x64x64:NT 64x64x64 64x64x65",
         "8x8x8*10000 64x64x64*99 8x8x8",
         "512x512x512*64 4000x4000x512 64x64x64*99",
     ):
         shapes = map(GemmShape.parse, texts.split())
-        wanted, *others = (Standing(one, one.problem("float32")) for one in shapes)
-        for order in itertools.permutations(others):
+        wanted, *others = (Standing(shape, shape.problem()) for shape in shapes)
+        for order in permutations(others):
             assert nearest(wanted, order)[0] is others[0]
 
 
 def gpu_seconds(shape, config):
-    """The direct path wins below 100^3, the indirect one above; small tiles are slow."""
+    """The direct path wins below 100^3, the indirect one above; 64 x 64 is the best tile."""
     wins = (config.family == "direct") == (math.prod(shape.sizes) < 10**6)
     slower = abs(math.log2(config.tiles.MWG * config.tiles.NWG / 64**2))
     return math.prod(shape.sizes) * 1e-13 * (1.0 if wins else 3.0) * (1 + slower / 10)
 
 
-@pytest.fixture
-def run_gpu(run):
-    def tuned(shapes, **options):
-        process = Pretender(gpu(local_memory_bytes=2**17), gpu_seconds)
-        families = ("direct", "indirect")
-        return process, run(process, shapes, fakes.GPU_DATABASE, families=families, **options)
-
-    return tuned
+def on_gpu():
+    return Pretender(gpu(local_memory_bytes=2**17), gpu_seconds)
 
 
-def test_the_boundary_between_the_paths_is_measured_and_followed(run_gpu, choices):
-    _, result = run_gpu([(64, 64, 64), (256, 256, 256)])
+GPU_OPTIONS = {"database": fakes.GPU_DATABASE, "families": ("direct", "indirect")}
+
+
+def test_the_fastest_path_of_each_shape_is_found_and_chosen(run, tmp_path):
+    result = run(on_gpu(), [(64, 64, 64), (256, 256, 256)], **GPU_OPTIONS)
     assert [standing.best.family for standing in result.standings] == ["direct", "indirect"]
-    for standing, choice in zip(result.standings, choices(result, fakes.GPU_DATABASE), strict=True):
+    for standing, choice in choices(result, fakes.GPU_DATABASE, tmp_path):
         assert {config.family for config in standing.scores} == {"direct", "indirect"}
         assert (choice.config, choice.level) == (standing.best, "architecture")
 
 
-def test_the_slower_path_gets_fewer_trials_and_candidates_are_built_side_by_side(run_gpu):
-    process, _ = run_gpu([(256, 256, 256)], budget=100.0)
+def test_the_slower_path_gets_fewer_trials_and_candidates_are_built_in_batches(run):
+    process = on_gpu()
+    run(process, [(256, 256, 256)], budget=100.0, **GPU_OPTIONS)
     families = [trial.config.family for trial in process.trials]
     assert 6 < 2 * families.count("direct") < families.count("indirect")
     assert max(map(len, process.prepared)) > 1
     ran = {trial.config for trial in process.trials}
     unused = [trial for batch in process.prepared for trial in batch if trial.config not in ran]
-    # Each of the two searches may end in the middle of a batch.
+    # Each of the two searches may end within a batch.
     assert len(unused) <= 2 * (tuner._BATCH - 1)
 
 
 def test_a_family_that_the_device_cannot_run_is_named(run, monkeypatch):
-    monkeypatch.setattr(search, "_TRIES", 2)  # of many points, none of which can be repaired
+    monkeypatch.setattr(search, "_TRIES", 2)  # no point can be repaired, however many are tried
     wrong = cpu(platform="Portable Computing Language", driver="5.0+debian")
     result = run(Pretender(wrong, cpu_seconds), SHAPES[:1], families=["indirect"])
     assert not result.standings[0].scores
@@ -283,7 +277,7 @@ def batch_seconds(shape, config):
     return math.prod(shape.sizes) * shape.batch * 1e-11 * (1 + slower / 4)
 
 
-def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices):
+def test_families_for_small_products_are_searched_for_their_batches_alone(run, tmp_path):
     texts = ["64x64x64", "8x8x8*10000", "16x16x16*10000", "128x128x128*64"]
     small = SmallCpuConfig(MR=1, NR=16, VW=16)
     known = {"64x64x64": KNOWN, "8x8x8": small, "16x16x16": small}
@@ -295,7 +289,7 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices)
         assert (trial.config.family == "small_cpu") == (str(trial.shape) in texts[1:3])
     for standing in found.standings[1:3]:
         assert standing.baseline == small and standing.gain > 1.2
-    for standing, choice in zip(found.standings, choices(found, database), strict=True):
+    for standing, choice in choices(found, database, tmp_path):
         assert choice.config == standing.best
         assert choice.reason.startswith("measured on this very product")
 
@@ -312,28 +306,28 @@ def test_kernels_for_small_products_are_searched_for_batches_alone(run, choices)
         ({"precision": "F64_F64_F64"}, DtypeError, "the operands are float32"),
     ],
 )
-def test_bad_arguments(arguments, error, message):
+def test_invalid_arguments_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         tune(**({"shapes": SHAPES} | arguments))
 
 
 @pytest.mark.parametrize("contributes", [False, True])
-def test_a_contributed_model_is_about_no_measured_ceilings(run, contributes):
+def test_a_contributed_model_is_fitted_to_estimated_ceilings(run, contributes):
     ceilings = replace(typical_ceilings(cpu()), global_memory=1.0, date="2026-01-01")
     (file,) = fakes.CPU_DATABASE.groups[0]
-    of_device = DatabaseFile.make(file.path, file.match, file.source, file.entries, ceilings)
+    of_device = file_of(file.entries, "cpu", kind="measured", ceilings=ceilings)
     options = {"survey": 1.0, "contributes": contributes, "budget": 30.0}
     result = run(on_cpu(), database=a_database(of_device), **options)
     assert result.survey.model is not None
     assert result.survey.ceilings == (None if contributes else ceilings)
 
 
-def test_a_survey_learns_nothing_from_the_products_that_it_is_judged_on(run, monkeypatch):
+def test_a_survey_learns_nothing_from_the_products_that_test_it(run, monkeypatch):
     fit, extend = (Mock(side_effect=one) for one in (survey.fit_coefficients, survey.extended_file))
     monkeypatch.setattr(survey, "fit_coefficients", fit)
     monkeypatch.setattr(survey, "extended_file", extend)
     result = run(on_cpu(), survey=1.0, budget=250.0, families=["cpu"])
-    # They are the first that it measures.
+    # The test products are the first that it measures.
     count = int(re.search(r"on (\d+) others", result.survey.report)[1])
     judged, others = (
         {features_of(one.problem) for one in some}
