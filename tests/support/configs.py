@@ -104,9 +104,6 @@ EVERY_FAMILY_AND_MORE = pytest.mark.parametrize(
     "config", BASES_AND_MORE.values(), ids=BASES_AND_MORE
 )
 
-# Smaller than a tile, a whole tile, a little less and more than tiles and slabs.
-TELLING_SIZES = [(1, 1, 1), (32, 32, 32), (33, 31, 9), (64, 65, 40), (5, 130, 47), (97, 3, 70)]
-
 #: Batches of every family.
 BATCH_CONFIGS = {
     "indirect": replace(INDIRECT, GROUP_M=2),
