@@ -113,7 +113,7 @@ def alternatives(
 
 
 #: True float32 replaces a split of float32 unless it is predicted to take longer by this factor.
-_CLEARLY_SLOWER = 1.2
+_CLEARLY_SLOWER = 1.15
 
 
 def faster_arithmetic(

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class TrialBench:
         self._store = OperandStore(self._queue)
         self._blocker: Blocker | None = None
         self._compilers = CompilePool(self._queue.device)
+        self._started: dict[Trial, list[KernelSource]] = {}  # the kernels of prepared trials
 
     def run(self, trial: Trial) -> Outcome:
         """Build, check and time; a failure is an outcome, or `DeviceLostError` if it is fatal."""
@@ -68,7 +69,8 @@ class TrialBench:
             return Outcome("refused", reason="; ".join(broken))
         try:
             operands = self._store.get(trial.shape, self._dtype)
-            self._compilers.adopt(self._context, self._sources(trial))
+            alone = replace(trial, rival=None)
+            self._compilers.adopt(self._context, self._started.pop(alone, ()))
             candidate = operands.checked(trial.config, self._precision)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
@@ -96,15 +98,12 @@ class TrialBench:
 
     def prepare(self, trials: Sequence[Trial]) -> None:
         """Start to build the candidates of some trials in parallel; `run` waits for its own."""
-        self._compilers.start(source for trial in trials for source in self._sources(trial))
-
-    def _sources(self, trial: Trial) -> list[KernelSource]:
-        """The kernels of a candidate; none if it cannot be scheduled: building it raises that."""
-        try:
-            product = trial.shape.product(self._dtype, self._precision.name)
-            return kernel_sources(product, trial.config, self._traits)
-        except PyclgemmError:
-            return []
+        for trial in trials:
+            with contextlib.suppress(PyclgemmError):  # building the plan will raise it again
+                product = trial.shape.product(self._dtype, self._precision.name)
+                sources = kernel_sources(product, trial.config, self._traits)
+                self._compilers.start(sources)
+                self._started[trial] = sources
 
     def _require_device(self) -> None:
         """Raise `DeviceLostError` unless the device works: one fault can spoil a whole context."""

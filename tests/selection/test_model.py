@@ -293,11 +293,14 @@ def test_float32_replaces_a_slower_precision(precision, architecture, database):
         found, choice = choose_for(product, traits, database)
         plain = replace(product.problem, precision=resolve_precision(None, "float32"))
         own, other = (select(one, traits, database).seconds for one in (product.problem, plain))
-        assert choice.seconds == min(own, other)
+        # Several terms must be clearly faster, since predictions err.
+        margin = 1.15 if product.problem.precision.terms > 1 else 1.0
+        is_replaced = other < margin * own
+        assert choice.seconds == (other if is_replaced else own)
         reason = f"in true float32, which is at least as exact as {precision} and predicted to take"
-        assert (reason in choice.reason) == (other < own)
+        assert (reason in choice.reason) == is_replaced
         name = found.problem.precision.name
-        assert name == ("F32_F32_F32" if other < own else precision)
+        assert name == ("F32_F32_F32" if is_replaced else precision)
         taken.add(name)
         # The arithmetic stays where the caller asks for a family.
         kept, asked_for = choose_for(product, traits, database, "matrix")
