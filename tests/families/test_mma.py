@@ -18,7 +18,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import configs
 from tests.support.arrays import draw_with_infinities
-from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
+from tests.support.cases import BATCHES, all_pairs
 from tests.support.checks import check_gemm
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
@@ -39,145 +40,47 @@ DOUBLE, COMPLEX = ("float64", "F64_F64_F64"), ("complex128", "F64_F64_F64")
 FAST, IN_PARTS = ("float32", "TF32_TF32_F32"), ("float32", "TF32_TF32_F32_X3")
 IN_BFLOATS = ("float32", "BF16_BF16_F32_X3")
 
-#: Configurations of slices, and of tiles that work-groups share, for each precision.
-OF_SLICES = {
-    HALF: {},
-    HALVES: {"SLICES": 2, "FRAGMENTS": 2},
-    BFLOAT: {"MWG": 16, "NWG": 64, "SUBGROUPS_N": 2, "SLICES": 2},
-    DOUBLE: {"SLICES": 2, "STAGES": 4},
-    COMPLEX: {"SLICES": 2, "STAGES": 3, "FRAGMENTS": 2},
-    BYTES: {"KWG": 128, "FRAGMENTS": 2, "SLICES": 2},
-    IN_PARTS: {"SLICES": 2, "FRAGMENTS": 2, "STAGES": 3},
-}
-OF_SHARED = {
-    HALF: {},
-    HALVES: {"KWG": 32, "FRAGMENTS": 2},
-    BFLOAT: {"KWG": 32, "FRAGMENTS": 2, "FILL": 1},
-    DOUBLE: {"STAGES": 4, "GROUP_M": 1},
-    COMPLEX: {"FRAGMENTS": 2},
-    BYTES: {"KWG": 32},
-    FAST: {"UNALIGNED": 1, "STAGES": 2},
-    IN_PARTS: {"FRAGMENTS": 2, "KWG": 32},
-}
-DIVIDED = [replace(SLICED, FRAGMENTS=2, SLICES=2), SHARED]
-DIVIDED += [replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1)]
-
+ODD = (45, 39, 53)
 GELU = {"c": ROW, "bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
-RELU = {"c": ROW, "bias": True, "activation": "relu", "alpha": 3, "beta": -2}
-OFFSET = RELU | {"activation": None}
-PACKED = {"pack": PackedLayout("padded", depth_block=16, width=32)}
-BATCH = {"a": ROW_ALIGNED, "out": ROW_ALIGNED, "c": ROW, "beta": 0.5, "batch": 3}
-ODD, WIDE = (45, 39, 53), (37, 33, 40)
-BY_ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
-BY_COLUMNS = {"a": COLUMN_ALIGNED, "b": COLUMN_ALIGNED}
+OFFSET = {"c": ROW, "bias": True, "alpha": 3, "beta": -2}
 
-#: Sizes, element type and precision, what is changed of CONFIG or another one, and options.
+#: Stages, fragments, slices, tiles and depths, tiles that work-groups share, operands in place.
+CONFIGS = [
+    CONFIG, replace(CONFIG, STAGES=3), replace(CONFIG, KWG=32, FRAGMENTS=2), DEEP,
+    replace(CONFIG, KWG=64, FRAGMENTS=2, STAGES=3), replace(CONFIG, FRAGMENTS=2),
+    replace(CONFIG, MWG=64, NWG=64, SUBGROUPS_M=1, SUBGROUPS_N=2),
+    replace(CONFIG, MWG=96, NWG=48, SUBGROUPS_M=1, SUBGROUPS_N=3, GROUP_M=1),
+    SLICED, replace(SLICED, FRAGMENTS=2, SLICES=2), replace(SLICED, SLICES=2, STAGES=4),
+    replace(SLICED, MWG=16, NWG=64, SUBGROUPS_N=2, SLICES=2),
+    replace(SLICED, KWG=128, FRAGMENTS=2, SLICES=2), replace(SLICED, SLICES=2, STAGES=3),
+    SHARED, replace(SHARED, KWG=32, FRAGMENTS=2), replace(SHARED, KWG=32, FRAGMENTS=2, FILL=1),
+    replace(SHARED, STAGES=4, GROUP_M=1), replace(SHARED, UNALIGNED=1, STAGES=2),
+    replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1), IN_PLACE, replace(IN_PLACE, STAGES=1),
+    replace(IN_PLACE, KWG=128, SLICES=2, SUBGROUPS_M=1),
+]  # fmt: skip
+KINDS = (HALF, HALVES, BFLOAT, BYTES, DOUBLE, COMPLEX, FAST, IN_PARTS, IN_BFLOATS)
+OPTIONS_OF_KINDS = [
+    *({"dtype": dtype, "precision": precision} for dtype, precision in KINDS),
+    {"dtype": "float16", "precision": "F16_F16_F32", "result": "float32"},
+]
+#: Less and more than tiles and slabs, whole ones, and rows that end within a vector.
+SIZES = [(1, 1, 1), (32, 32, 64), ODD, (70, 66, 150), (5, 70, 0), (45, 40, 77), (200, 36, 40)]
+FEW_ROWS = [(8, 64, 128), (5, 70, 200), (19, 35, 33), (1, 1, 1), (300, 1, 20), (5, 7, 0)]
 PRODUCTS = [
-    *((ODD, HALF, {}, {"a": a, "b": b}) for a in ALIGNED for b in ALIGNED),
-    (ODD, HALVES, {}, BY_ROWS),
-    # A and B are loaded by the same lines in these: two of the four show each twice.
-    *((ODD, kind, {}, both) for kind in (DOUBLE, BFLOAT) for both in (BY_ROWS, BY_COLUMNS)),
-    # An element is 16 bytes: rows of any length are copied where they lie.
-    *((ODD, COMPLEX, {}, {"a": a, "b": b})
-      for a, b in ((ROW, COLUMN), (COLUMN, ROW), (STRIDED, STRIDED))),
-    # Bytes by columns are packed: k must be contiguous.
-    *((ODD, kind, {"KWG": 32} if kind == BYTES else {}, {"a": a, "b": b})
-      for kind in (FAST, BYTES)
-      for a, b in ((ROW_ALIGNED, COLUMN_ALIGNED), (COLUMN_ALIGNED, ROW_ALIGNED))),
-    (ODD, IN_BFLOATS, {}, {"a": COLUMN_ALIGNED, "b": ROW_ALIGNED}),
-    # Rows that cannot be copied are packed.
-    *(((33, 35, 37), FAST, {}, {"a": a, "b": b, "trans_a": True})
-      for a, b in ((ROW, COLUMN), (COLUMN, STRIDED), (STRIDED, ROW))),
-    *(((33, 35, 37), kind, {}, PACKED) for kind in (HALF, COMPLEX)),
-    *((sizes, HALF, {}, {})
-      for sizes in ((1, 1, 1), (32, 32, 16), (31, 33, 17), (65, 1, 130), (5, 70, 0))),
-    *(((70, 66, 90), HALF, changes, BY_ROWS | {"out": ROW_ALIGNED})
-      for changes in (
-          {"STAGES": 3}, {"STAGES": 4, "KWG": 32}, {"KWG": 32, "FRAGMENTS": 2},
-          {"KWG": 64, "FRAGMENTS": 2, "STAGES": 3},
-          {"MWG": 64, "NWG": 64, "SUBGROUPS_M": 1, "SUBGROUPS_N": 2},
-          {"MWG": 96, "NWG": 48, "SUBGROUPS_M": 1, "SUBGROUPS_N": 3, "GROUP_M": 1})),
-    *(((37, 33, 150), kind, {"KWG": depth, "FRAGMENTS": 2}, {})
-      for kind, depth in ((DOUBLE, 16), (COMPLEX, 16), (IN_PARTS, 32), (BYTES, 64))),
-    *((WIDE, HALF, {}, {"bias": True, "activation": activation, "alpha": 2.0})
-      for activation in ("gelu_tanh", "silu", "sigmoid")),
-    # Without an addend what is written beside the result is no NaN, as what lies there.
-    *((WIDE, kind, {}, options | {"out": out})
-      for kind, out in ((HALF, ROW_ALIGNED), (DOUBLE, STRIDED))
-      for options in (GELU, {"in_place": True, "beta": 2.0}, {})),
-    *((WIDE, COMPLEX, {}, {"c": ROW, "bias": True, "alpha": 0.5 - 2j, "beta": 1j,
-                           "trans_a": trans_a, "trans_b": trans_b})
-      for trans_a, trans_b in ("CN", "NC", "CC")),
-    # Results in pieces: rows end within one or between two.
-    *(((45, n, 40), kind, DEEP, RELU | {"out": out, "result": result, "c": c, "in_place": not c})
-      for kind, result, out, n in (
-          (HALF, "float16", Layout(alignment=8), 40), (HALF, "float32", ROW_ALIGNED, 33),
-          (BFLOAT, "bfloat16", ROW_ALIGNED, 39), (BYTES, "int32", Layout(alignment=4), 36))
-      for c in (ROW_ALIGNED, ROW, COLUMN, None)),
-    # Slabs and tiles divided: rows end within a piece and the last slab is a part of one.
-    *(((45, 39, 150), kind, replace(base, **changes), (OFFSET if kind == COMPLEX else RELU)
-       | {"out": out})
-      for base, table in ((SLICED, OF_SLICES), (SHARED, OF_SHARED))
-      for kind, changes in table.items() for out in (ROW_ALIGNED, STRIDED)),
-    *((sizes, HALF, DIVIDED[0], both)
-      for sizes in ((1, 1, 1), (32, 32, 64), (5, 70, 0)) for both in (BY_ROWS, BY_COLUMNS)),
-    # One tile for all groups, none that is shared, none to multiply, whole ones before.
-    *((sizes, HALF, config, {"a": COLUMN}) for config in DIVIDED[1:]
-      for sizes in ((1, 1, 1), (32, 32, 16), (20, 5, 1000), (5, 70, 0), (200, 99, 40))),
-    # Read where they lie: more than one slab, and rows that end within a vector.
-    *(((45, 39, 77), kind, IN_PLACE, {"a": Layout(a, alignment=by), "b": Layout(b, alignment=by)})
-      for kind, a, b in (
-          (HALF, "row", "row"), (HALF, "column", "column"), (HALVES, "row", "column"),
-          (BFLOAT, "column", "row"), (FAST, "row", "row"), (FAST, "column", "column"),
-          (DOUBLE, "row", "row"), (BYTES, "row", "column"),
-          (BYTES, "row", "row"))  # B is packed: k must be contiguous
-      for by in (1, 4)),
-    # Whole tiles and slabs, and the epilogue behind them.
-    *(((64, 32, 256), HALF, replace(IN_PLACE, **changes),
-       RELU | {"a": Layout(alignment=a), "b": Layout(alignment=b)})
-      for changes in ({"STAGES": 1}, {"KWG": 128, "SLICES": 2, "SUBGROUPS_M": 1})
-      for a, b in ((1, 2), (8, 1))),
-    *((sizes, HALF, IN_PLACE, {"a": both, "b": both})
-      for sizes in ((1, 1, 1), (32, 32, 32), (3, 70, 5), (33, 1, 64))
-      for both in (ROW, COLUMN, ROW_ALIGNED)),
-    ((33, 35, 37), HALF, IN_PLACE, {"a": STRIDED, "b": COLUMN}),
-    # Without depth or alpha.
-    *(((7, 21, k), kind, config, {"alpha": alpha, "beta": -2.0, "c": ROW, "b": b})
-      for kind, config, b in ((HALF, {}, ROW), (IN_PARTS, {}, ROW), (HALF, GEMV_UNIT, COLUMN))
-      for alpha, k in ((0.0, 19), (0.5, 0))),
-    # Few rows by units that lanes feed from memory.
-    *((sizes, HALF, config, {"a": ROW_ALIGNED, "b": b}) for config in GEMV_UNIT_CONFIGS.values()
-      for b in ALIGNED for sizes in ((8, 64, 128), (5, 70, 200), (19, 35, 33))),
-    *(((7, 37, 75), kind, GEMV_UNIT, {"a": a, "b": b}) for kind in (HALF, BFLOAT)
-      for a, b in ((ROW_ALIGNED, ROW), (ROW, COLUMN), (COLUMN, ROW_ALIGNED), (STRIDED, STRIDED),
-                   (COLUMN_ALIGNED, COLUMN_ALIGNED))),
-    *(((9, 37, 75), kind, GEMV_UNIT, options | {"out": out}) for kind in (HALF, BFLOAT)
-      for out in (ROW_ALIGNED, STRIDED, COLUMN)
-      for options in (GELU, {"in_place": True, "beta": 2.0})),
-    *((sizes, HALF, GEMV_UNIT, {"c": ROW, "beta": 1.0, "bias": True})
-      for sizes in ((1, 1, 1), (37, 3, 75), (300, 1, 20), (5, 7, 0))),
-    *(((5, 37, 75), HALF, GEMV_UNIT, options)
-      for options in ({"result": "float32", "alpha": 1 / 3}, PACKED,
-                      {"pack": PackedLayout("padded", 16, 1, along_k=True)})),
-    # Batches; in split terms packed first, and the elements read where a sum is not finite.
-    *(((40, 34, 24), kind, {}, BATCH | options)
-      for kind, options in ((HALF, {"b": COLUMN_ALIGNED}),
-                            (IN_BFLOATS, {"b": STRIDED,
-                                          "steps": "backwards interleaved apart matrix"}))),
-    ((37, 33, 90), HALF, SHARED, {"batch": 3}),
-    ((20, 30, 70), COMPLEX, replace(SHARED, STAGES=2), {"batch": 5}),
-    ((5, 37, 75), HALF, GEMV_UNIT, {"batch": 3, "bias": True, "steps": "apart shared apart apart"}),
+    case for tiles, sizes in ((CONFIGS, SIZES), (GEMV_UNIT_CONFIGS.values(), FEW_ROWS))
+    for case in all_pairs(
+        H100, config=tiles, sizes=sizes, kind=OPTIONS_OF_KINDS, batch=BATCHES,
+        pack=(False, PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True)),
+    )
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(("sizes", "kind", "config", "options"), PRODUCTS)
-def test_products(units, queue, sizes, kind, config, options):
-    dtype, precision = kind
-    config = replace(CONFIG, **config) if isinstance(config, dict) else config
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_products(units, queue, case):
     # Counters of arrivals must be ready for the next call.
-    for _ in range(2 if getattr(config, "FILL", 0) else 1):
-        check_gemm(queue, sizes, dtype, precision=precision, config=config, **options)
+    for _ in range(2 if getattr(case["config"], "FILL", 0) else 1):
+        check_gemm(queue, **case)
 
 
 # ------------------------------------------------------------------ numbers that are hard
