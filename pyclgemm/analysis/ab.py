@@ -271,6 +271,10 @@ def append_record(path: Path, record: Record) -> None:
     append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
 
 
+#: Most characters of a line of a log; messages of jsonschema about a longer one take seconds.
+_LONGEST_LINE = 2**22
+
+
 def read_records(path: Path) -> list[Record]:
     """Read all records of a log; raise `ArgumentError` if the log or a line cannot be read."""
     from jsonschema import Draft202012Validator
@@ -286,6 +290,8 @@ def read_records(path: Path) -> list[Record]:
         if not line.strip():
             continue
         try:
+            if len(line) > _LONGEST_LINE:
+                raise ValueError(f"it has {len(line)} characters; {_LONGEST_LINE} are allowed")
             content = parse_json(line)
             if wrong := best_match(validator.iter_errors(content)):
                 fault = shown(wrong.message, 200)

@@ -42,9 +42,6 @@ _CONFIGS = {
     "gemv": replace(GEMV, KWI=2),
 }
 
-#: Arguments that `matmul` and a layer lack.
-_ALONE = {"c": None, "alpha": 1.0}
-
 
 def _number(value):
     """A number of a case, in which a list holds the parts of a complex number."""
@@ -61,7 +58,8 @@ class Call:
     def __init__(self, queue, case, views=2):
         self._entry = entry = case["entry"]
         if entry in ("layer", "matmul"):
-            case = case | _ALONE | {name: case[name] | {"trans": "N"} for name in ("a", "b")}
+            case = case | {"c": None, "alpha": 1.0}
+            case |= {name: case[name] | {"trans": "N"} for name in ("a", "b")}
         if entry in ("layer", "packed"):
             case = case | {"config": None}
         self._is_vector = entry == "matmul" and case["batch"] == 0 < case["m"] * (case["data"] % 2)

@@ -68,16 +68,16 @@ _LINES = {"warm": (600, 1), "always new": (60, 60), "prepare": (20, 50), "build"
 #: Calls that prepare anew each time, so they run thousands of lines even if they are warm.
 _ALWAYS_NEW = ("pack", "plan_made", "dense_made")
 
+_DISK = (
+    "open", "replace", "rename", "mkdir", "unlink", "stat", "scandir", "listdir", "write", "fsync",
+    "close",
+)  # fmt: skip
 #: Functions and classes whose calls a fault of a kind may hit.
 _TARGETS = {
     "launch": [(cl, "enqueue_nd_range_kernel")], "late": [(cl, "enqueue_nd_range_kernel")],
     "argument": [(cl.Kernel, "set_arg")], "build": [(cl.Program, "build")],
     "kernel": [(cl, "Kernel")], "allocate": [(cl, "Buffer")],
-    "disk": [
-        (builtins, "open"), (io, "open"), (os, "open"), (os, "replace"), (os, "rename"),
-        (os, "mkdir"), (os, "unlink"), (os, "stat"), (os, "scandir"), (os, "listdir"),
-        (os, "write"), (os, "fsync"), (os, "close"),
-    ],
+    "disk": [(builtins, "open"), (io, "open"), *((os, name) for name in _DISK)],
 }  # fmt: skip
 #: The OpenCL routine that pyopencl names in an error, if it is not the name of the target.
 _ROUTINES = {"kernel": "create_kernel", "allocate": "create_buffer"}
@@ -110,13 +110,10 @@ class Faults(Campaign):
     def run(self, case):
         """Inject `count` faults, and check the promises after each."""
         stage = _Stage(case)
-        has_struck = False
-        for index in range(case["count"]):
-            if stage.strike(case["first"] + index * case["stride"]):
-                has_struck = True
-            elif case["fault"] != "signal":
-                break  # the call passed: it has fewer opportunities
-        if not has_struck:
+        strikes = (stage.strike(case["first"] + i * case["stride"]) for i in range(case["count"]))
+        if case["fault"] != "signal":
+            strikes = itertools.takewhile(bool, strikes)  # until the call has no such opportunity
+        if not any(list(strikes)):
             raise Skipped(f"{case['call']} has no opportunity for the fault {case['fault']!r}")
 
     def smaller(self, case):

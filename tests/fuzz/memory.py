@@ -17,19 +17,20 @@ from .campaign import Campaign
 from .devices import context_of, device_of, device_texts, new_queue
 from .worker import resident_bytes
 
-#: Bytes by which noise and kept programs may move the medians. A million calls moved them by 2 MB.
-#: Runtimes keep some 0.1 MB of each context, whoever makes it.
-_SLACK = {"calls": 32 * 2**20, "queues": 32 * 2**20, "contexts": 64 * 2**20}
-#: Buffers by which workspaces of one queue may grow.
-_MORE_BUFFERS = {"calls": 64, "queues": 0, "contexts": 0}
-#: Enough that the first tenth fills what is kept on purpose.
-_NUMBERS = {"calls": 20_000, "queues": 400, "contexts": 200}
+#: The number of steps, enough that the first tenth fills what is kept on purpose; the bytes by
+#: which noise and kept programs may move the medians (a million calls moved them by 2 MB, and
+#: runtimes keep some 0.1 MB of each context); and by how many buffers workspaces may grow.
+_KINDS = {
+    "calls": (20_000, 32 * 2**20, 64),
+    "queues": (400, 32 * 2**20, 0),
+    "contexts": (200, 64 * 2**20, 0),
+}
 #: Samples of resident memory in a case.
 _SAMPLES = 400
 #: Largest number of rows and columns of the results.
 _SIDE = 48
 #: Changes to a call by one configuration, so that kernels are few.
-_KINDS = (
+_CHANGES = (
     {}, {"c": None}, {"bias": 1, "activation": "relu"}, {"entry": "batched", "batch": 2},
     {"entry": "matmul"},
 )  # fmt: skip
@@ -50,7 +51,7 @@ class Memory(Campaign):
         while True:
             kind = rng.choice(("calls", "calls", "queues", "contexts"))
             yield {
-                "device": rng.choice(device_texts()), "kind": kind, "number": _NUMBERS[kind],
+                "device": rng.choice(device_texts()), "kind": kind, "number": _KINDS[kind][0],
                 "order": rng.choice(("in", "out")), "side": _SIDE, "seed": rng.randrange(2**31),
             }  # fmt: skip
 
@@ -71,13 +72,13 @@ class Memory(Campaign):
                     buffers.append(sum(isinstance(one, cl.Buffer) for one in gc.get_objects()))
         finally:
             gc.enable()
-        tenth, slack = max(1, len(resident) // 10), _SLACK[case["kind"]]
+        _, slack, more = _KINDS[case["kind"]]
+        tenth = max(1, len(resident) // 10)
         early, late = median(resident[tenth : 2 * tenth]), median(resident[-tenth:])
         assert late <= early + slack, (
             f"resident memory rose from {early / 2**20:.1f} MB in the second tenth of {what} to "
             f"{late / 2**20:.1f} MB in the last; {slack / 2**20:.0f} MB more would be level"
         )
-        more = _MORE_BUFFERS[case["kind"]]
         assert buffers[-1] <= buffers[0] + more, (
             f"{buffers[0]} buffers were alive after a fifth of {what}, and {buffers[-1]} at the "
             f"end; {more} more would be level"
@@ -97,7 +98,7 @@ def _calls(case):
         if rng.random() < _REPEATED:
             m = n = side
         sizes = {"m": m, "n": n, "k": side, "data": rng.randrange(2**31)}
-        changes = layouts | sizes | rng.choice(_KINDS)
+        changes = layouts | sizes | rng.choice(_CHANGES)
         call = made_call(queue, CALLS["gemm_cpu"] | changes, views=1)
         call.check(*call.begin(0))
         yield
