@@ -69,7 +69,7 @@ def test_threads(changes):
     """A few random calls of many threads on all devices, which share queues, contexts and calls."""
     case = next(threads.Threads().cases(random.Random(SEED)))
     plain = {"devices": DEVICES, "calls": ["gemm_c", *case["calls"][:2]], "new_context": False}
-    run(threads.Threads(), case | plain | {"threads": 4, "rounds": 15} | changes)
+    run(threads.Threads(), case | plain | {"threads": 4, "rounds": 100} | changes)
 
 
 @pytest.mark.one_in(2)
