@@ -294,6 +294,13 @@ def read_entries(
     documents: Sequence[dict[str, Any]], file: str
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """The entries of a file that matches the schema, and messages about unusable records."""
+    names = list(map(_name_of, documents))
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise DatabaseError(
+                f"{file}: $.entries[{index}] is a second entry for {' by '.join(name)}; one entry "
+                "with all records is wanted"
+            )
     refused: list[str] = []
     entries = [
         _read_entry(document, f"{file}: $.entries[{index}]", refused)
