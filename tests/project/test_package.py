@@ -144,6 +144,10 @@ def test_a_wheel_has_every_package():
     settings.read(ROOT / "setup.cfg")
     named = settings["options"]["packages"].split()
     assert {*named} == {"pyclgemm", *ROOMS, "pyclgemm.kernels_cl", "pyclgemm.databases"}
+    for folder in ("kernels_cl", "databases"):
+        pattern = settings["options.package_data"][f"pyclgemm.{folder}"]
+        files = {path for path in (ROOT / folder).rglob("*.*") if path.suffix in (".mako", ".json")}
+        assert files == {*(ROOT / folder).glob(pattern)} != set()
 
 
 # ------------------------------------------------------------------------------ pages

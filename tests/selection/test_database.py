@@ -162,8 +162,10 @@ REFUSED = [
     *FILES,
     *((document(one), rf"\$\.entries\[0\]\.records\[0\]{words}") for one, words in RECORDS),
     *((with_likes(one), rf"mine\.json: {words}") for one, words in LIKES),
-    (a_file("x", Entry(*HALF, LENT), Entry(*BRAIN, ()), Entry(*HALF, LENT)).document,
-     r"\$\.entries\[2\] is a second entry for float16 by F16_F16_F32; one entry"),
+    (
+        a_file("x", Entry(*HALF, LENT), Entry(*BRAIN, ()), Entry(*HALF, LENT)).document,
+        r"\$\.entries\[2\] is a second entry for float16 by F16_F16_F32; one entry",
+    ),
 ]
 
 

@@ -22,7 +22,7 @@ from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
 from tests.support import databases as db
-from tests.support.configs import FLOAT32_PRECISIONS
+from tests.support.configs import FLOAT32_PRECISIONS, MATRIX
 from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, file_of, measured
 from tests.support.facts import cpu, gpu, problem_of, recorded
 
@@ -282,6 +282,20 @@ def test_the_published_threshold_for_navi_14_decides():
         choice = select(problem_of(text), traits, database)
         assert (choice.path, choice.alternatives[-1].path) == (path, last)
         assert choice.reason.startswith(f"{reason}, ")
+
+
+@pytest.mark.parametrize(("times", "is_replaced"), [(0.9, True), (1.1, True), (1.2, False)])
+def test_several_terms_must_be_clearly_faster_than_float32(times, is_replaced):
+    entries = [
+        Entry("float32", precision, (recorded("512x512x512", config, gflops),))
+        for precision, config, gflops in (
+            ("TF32_TF32_F32_X3", MATRIX, 1e4), ("F32_F32_F32", DIRECT, 1e4 / times),
+        )
+    ]  # fmt: skip
+    wanted = problem_of("512x512x512", "float32", "TF32_TF32_F32_X3")
+    database = a_database(file_of(entries, "gpu", kind="measured"))
+    found, _ = faster_arithmetic(wanted, typical_traits("sm_80"), database)
+    assert (found.precision.name == "F32_F32_F32") == is_replaced
 
 
 @pytest.mark.parametrize("precision", FLOAT32_PRECISIONS)

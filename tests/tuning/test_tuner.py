@@ -342,3 +342,20 @@ def test_a_survey_learns_nothing_from_the_products_that_test_it(run, monkeypatch
     )
     assert others & kept and others & missed
     assert count == 16 and not judged & (fitted | kept | missed)
+
+
+def test_a_surprising_time_on_a_gpu_is_measured_again(run):
+    disturbed = []
+
+    def hold_up(trial):
+        if disturbed:
+            return None
+        disturbed.append(trial)
+        return Outcome("fine", 50 * gpu_seconds(trial.shape, trial.config))
+
+    process = Pretender(gpu(local_memory_bytes=2**17), gpu_seconds, accident=hold_up)
+    result = run(process, [(64, 64, 64)], survey=1.0, **GPU_OPTIONS)
+    (trial,) = disturbed
+    (standing,) = (one for one in result.survey.standings if one.shape == trial.shape)
+    truth = gpu_seconds(trial.shape, trial.config)
+    assert standing.seconds[trial.config] == pytest.approx(truth, rel=0.1)
