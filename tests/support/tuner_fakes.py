@@ -95,9 +95,6 @@ def on_cpu(**options):
     return Pretender(cpu(), cpu_seconds, **options)
 
 
-SMALL = CpuConfig(MR=2, NR=32, KC=256, VW=16)
-
-
 def result(best=BEST, shape=(512, 512, 512), traits=None, types=FLOAT32):
     """What the tuner returns for one product, which took a millisecond."""
     shape = GemmShape.of(shape)

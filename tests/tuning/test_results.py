@@ -22,7 +22,7 @@ from tests.support import databases as db
 from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, made_file
 from tests.support.databases import SQUARE as LARGE
 from tests.support.facts import cpu, gpu, recorded
-from tests.support.tuner_fakes import BEST, SMALL, laid_out, result
+from tests.support.tuner_fakes import BEST, OTHER, laid_out, result
 
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
@@ -47,10 +47,10 @@ def pairs(path):
 
 
 def test_a_record_for_each_shape_with_its_speed(path):
-    save_file(made_file([recorded("1x64x1024", SMALL)], EPYC, name=path))
+    save_file(made_file([recorded("1x64x1024", OTHER)], EPYC, name=path))
     save_result(result(), path)
     file = read_file(path)
-    older, found = recorded("1x64x1024", SMALL), recorded("512x512x512", BEST, 268.4)
+    older, found = recorded("1x64x1024", OTHER), recorded("512x512x512", BEST, 268.4)
     assert (file.entries[0].records, file.source.kind) == ((older, found), "measured")
     assert file.source.text.startswith("tuned on AMD EPYC, Portable Computing Language 580.0, 20")
     assert "records without a speed are older ones" in file.source.text
@@ -93,9 +93,9 @@ def test_a_record_tells_what_it_was_measured_on_and_is_taken_for_it(path, text, 
         # Without an alignment, a record is that of contiguous matrices.
         ([("511x511x511", LARGE)], [("511x511x511", BEST)], [("511x511x511", BEST)]),
         # Nor does a batch, or one of another number.
-        ([("512x512x512*256", SMALL), ("8x8x8", SMALL_BATCH)],
-         [("512x512x512*64", LARGE), ("8x8x8", SMALL), ("8x8x8*100", BEST_BATCH)],
-         [("8x8x8", SMALL), ("512x512x512*64", LARGE), ("512x512x512*256", SMALL),
+        ([("512x512x512*256", OTHER), ("8x8x8", SMALL_BATCH)],
+         [("512x512x512*64", LARGE), ("8x8x8", OTHER), ("8x8x8*100", BEST_BATCH)],
+         [("8x8x8", OTHER), ("512x512x512*64", LARGE), ("512x512x512*256", OTHER),
           ("8x8x8", SMALL_BATCH), ("8x8x8*100", BEST_BATCH)]),
         ([("8x8x8*100", BEST)], [("8x8x8*100", BEST_BATCH)], [("8x8x8*100", BEST_BATCH)]),
     ],
@@ -113,10 +113,10 @@ def together(*results):
 
 
 def test_of_two_shapes_of_one_product_the_faster_counts(path):
-    one, other = laid_out("512x1x512"), laid_out("1x512x512:NT", SMALL)
-    other.standings[0].seconds[SMALL] /= 2
+    one, other = laid_out("512x1x512"), laid_out("1x512x512:NT", OTHER)
+    other.standings[0].seconds[OTHER] /= 2
     for both in (together(one, other), together(other, one)):
-        assert saved(both, path) == [("1x512x512:NT", SMALL)]
+        assert saved(both, path) == [("1x512x512:NT", OTHER)]
 
 
 def test_batches_of_different_numbers_have_a_record_each(path):
@@ -155,7 +155,7 @@ def test_what_stands_in_where_a_driver_refuses_wgmma_stays_behind_it(path):
 
 
 def test_all_else_that_the_file_has_stays(path):
-    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),))
+    double = Entry("float64", "F64_F64_F64", (recorded("8x8x8", OTHER, 5.0),))
     known = recorded("512x512x512", LARGE, 99.0), recorded("2048x2048x2048", LARGE, 333.0)
     save_file(db.file_of([Entry(*FLOAT32, known, fitted=OF_A_DEVICE), double], EPYC, name=path))
     save_result(result(), path)
@@ -178,7 +178,7 @@ def test_a_contribution_is_for_the_architecture(tmp_path):
 
 
 def test_what_is_contributed_has_no_ceilings_of_a_device(path):
-    other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", SMALL, 5.0),), fitted=OF_A_DEVICE)
+    other = Entry("float64", "F64_F64_F64", (recorded("8x8x8", OTHER, 5.0),), fitted=OF_A_DEVICE)
     before = db.file_of([other], EPYC, name=path)
     save_file(DatabaseFile.make(path, EPYC, before.source, before.entries, CEILINGS))
     model = replace(OF_A_DEVICE, source="about estimated ceilings")
