@@ -246,20 +246,17 @@ def test_contractions(check, architecture, k):
 
 
 @pytest.mark.parametrize(
-    ("k", "config", "strided"),
+    ("k", "rows", "depth", "tensors", "parts", "slices", "stages", "out"),
     [
-        (k, FusedUnitConfig(rows, depth, tensors, parts, 1, slices, stages), strided)
-        for k, rows, depth, tensors, parts, slices, stages, strided in [
-            (8, 8, 4, 2, 1, 3, 1, False), (10, 16, 4, 1, 1, 2, 1, False),
-            (7, 8, 4, 2, 1, 1, 1, True), (16, 16, 16, 1, 1, 1, 1, False),
-            (13, 16, 8, 1, 1, 2, 1, False), (20, 8, 4, 1, 3, 1, 1, False),
-            (12, 16, 16, 1, 1, 1, 1, False),  # depths are padded
-            (20, 16, 8, 1, 1, 1, 1, False),  # rows are padded
-            (10, 16, 4, 2, 1, 1, 2, False), (18, 16, 4, 1, 2, 1, 1, True),
-            (9, 16, 4, 2, 1, 4, 2, False),  # 18 slices by fours
-            (16, 8, 4, 1, 1, 1, 2, False), (20, 16, 4, 1, 1, 1, 1, False),
-        ]
+        (8, 8, 4, 2, 1, 3, 1, "contiguous"), (10, 16, 4, 1, 1, 2, 1, "contiguous"),
+        (7, 8, 4, 2, 1, 1, 1, "every other"), (16, 16, 16, 1, 1, 1, 1, "contiguous"),
+        (13, 16, 8, 1, 1, 2, 1, "contiguous"), (20, 8, 4, 1, 3, 1, 1, "contiguous"),
+        (12, 16, 16, 1, 1, 1, 1, "contiguous"),  # depths are padded
+        (20, 16, 8, 1, 1, 1, 1, "contiguous"),  # rows are padded
+        (10, 16, 4, 2, 1, 1, 2, "contiguous"), (18, 16, 4, 1, 2, 1, 1, "every other"),
+        (9, 16, 4, 2, 1, 4, 2, "contiguous"),  # 18 slices by fours
+        (16, 8, 4, 1, 1, 1, 2, "contiguous"), (20, 16, 4, 1, 1, 1, 1, "contiguous"),
     ],
 )  # fmt: skip
-def test_fused(check, k, config, strided):
-    check("sm_90", 3, k, "every other" if strided else "contiguous", config)
+def test_fused(check, k, rows, depth, tensors, parts, slices, stages, out):
+    check("sm_90", 3, k, out, FusedUnitConfig(rows, depth, tensors, parts, 1, slices, stages))

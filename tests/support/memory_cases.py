@@ -99,19 +99,11 @@ TABLE = [
     *((family, "plain", BATCHES) for family in ("small", "small_cpu")),
 ]  # fmt: skip
 PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in TABLE for case in cases]
-#: L4 is L3 on a device without matrix units. Of the parts of a tensor the second starts at a column
-#: that is no multiple of 4.
+#: L4 is L3 on a device without matrix units. In "parts", two work-groups share a tensor, and the
+#: second one starts at a column that is no multiple of 4.
 TRANSFORMS = [
-    f"transform/{level}/{k}"
-    for level, k in (
-        ("L1", 3),
-        ("L2", 5),
-        ("L3", 6),
-        ("L5", 6),
-        ("L5", 5),
-        ("L6", 2),
-        ("parts", 12),
-    )
+    f"transform/{level_and_k}"
+    for level_and_k in ("L1/3", "L2/5", "L3/6", "L5/6", "L5/5", "L6/2", "parts/12")
 ]
 
 #: Oclgrind has no OpenCL C 2.0. It runs one work-item after the other, up to a barrier: a fence
