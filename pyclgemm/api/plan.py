@@ -30,7 +30,7 @@ class ArraySignature:
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes
     dtype: Any
-    offset_step: int  # the offset must be a multiple of so many bytes
+    offset_step: int  # bytes; the offset must be a multiple
     example: weakref.ref[Any]  # the array; a plan does not keep its memory
 
     @classmethod

@@ -42,7 +42,7 @@ _LEAST_CALLS, _MOST_CALLS, _MOST_LAUNCHES = 8, 200, 500
 _HOLD_CALL, _SPARE_HOLD, _LONGEST_HOLD = 14e-6, 0.3e-3, 0.04
 #: Tries to take a sample, and to find the number of calls.
 _TRIES, _LAYOUTS = 12, 8
-#: The median of so many times of the blocker alone counts: a single time that the machine had
+#: Least and most times of the blocker alone whose median counts: a single time that the machine had
 #: interrupted would make the calls seem too fast.
 _LEAST_ALONE, _MOST_ALONE = 3, 5
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from ..problem.precision import Precision, is_complex, real_part_name
 
 _LAMBDA = 10.0
-#: Up to so many multiply-adds the whole result is checked, else some rows and columns.
+#: Most multiply-adds for which the whole result is checked; else some rows and columns are.
 _WHOLE = 1 << 27
 #: The least number of sampled rows or columns: the first, the last, and random ones.
 _SAMPLED = 6
-#: A product of a batch counts for at least so many: NumPy multiplies small matrices slowly.
+#: A product of a batch counts as at least this many: NumPy multiplies small matrices slowly.
 _PRODUCT = 1 << 21
 #: Columns of B that are converted to float64 at a time.
 _BLOCK = 1024

@@ -26,7 +26,7 @@ class MatrixLayout:
     """How one matrix lies in memory, as far as a kernel's text depends on it."""
 
     order: Order
-    #: Vectors of so many elements are aligned: it divides the offset and the leading dimension.
+    #: The most elements of an aligned vector; it divides the offset and the leading dimension.
     alignment: int = 1
     conjugate: bool = False  # elements are conjugated as they are read
     scattered: bool = False  # a batch has an array of offsets instead of one stride

@@ -36,7 +36,7 @@ _LATENCIES = ("slab", "tile", "launch", "pack_launch", "split", "descriptors")
 
 #: Least number of times of a family for a fit.
 _FEWEST = 8
-#: A coefficient is fitted if doubling it changes times by this logarithm, for so many
+#: A coefficient is fitted if doubling it changes times by this logarithm, for this many
 #: configurations.
 _SEVERAL, _TELLING = 2, 0.05
 #: With fewer configurations than this, defaults weigh more: the errors of one configuration's

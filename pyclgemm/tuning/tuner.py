@@ -64,10 +64,10 @@ _MOST_KNOWN = 24
 _CLOSE = 1.10
 #: Number of candidates that are built in parallel, except on CPUs.
 _BATCH = 16
-#: A candidate within this factor of the best of its shape is tried on so many nearest shapes.
+#: A candidate within this factor of the best of its shape is tried on this many nearest shapes.
 _PROMISING = 1.10
 _PROMOTED_TO = 2
-#: A shape is tuned if its share of the budget suffices for so many products.
+#: A shape is tuned if its share of the budget suffices for this many products.
 _LEAST_PRODUCTS = 20
 #: A batch that makes the families for small products take part in a survey.
 _SMALL_BATCH = GemmShape(16, 16, 16, batch=1000)

@@ -157,7 +157,7 @@ def _slices(queue, rng, count, shape):
 
 @contextmanager
 def _launches(count):
-    """Assert that so many kernels are launched."""
+    """Assert the number of launched kernels."""
     real = LaunchSequence._launch
     with patch.object(LaunchSequence, "_launch", autospec=True, side_effect=real) as launched:
         yield

@@ -46,7 +46,7 @@ class FakeDevice:
 
 
 class FakeContender(Contender):
-    """A call takes the host and the device so many seconds; `then` is called after each burst."""
+    """A call takes these seconds of the host and the device; `then` is called after each burst."""
 
     def __init__(
         self, device, seconds=2e-6, host=9e-6, name="x", step=1, blocker=None, launches=1,
