@@ -180,7 +180,7 @@ SANITIZED = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(3)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("product", SANITIZED)
 def test_products_under_sanitizers(bare_queue, product):
