@@ -16,7 +16,14 @@ from pyclgemm.api.prepare import check_supported
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import family_of, oriented, problem_on
-from pyclgemm.problem.matrix import Matrix, check_dtype, check_scalar, check_writable, result_dtype
+from pyclgemm.problem.matrix import (
+    Matrix,
+    check_dtype,
+    check_scalar,
+    check_writable,
+    matrix_of,
+    result_dtype,
+)
 from pyclgemm.problem.precision import DTYPES, UNIT_DTYPES, resolve_precision, result_dtypes
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.product import make_product
@@ -80,7 +87,10 @@ def test_a_shape_has_the_problem_of_its_arrays(layout, dtype, batch):
     assert (np.prod(shape.stored_a[-2:]), np.prod(shape.stored_b[-2:])) == (21, 15)
 
 
-def test_padding_and_batches_lower_the_alignment():
+def test_padding_offsets_and_batches_lower_the_alignment():
+    for offset, alignment in ((0, 16), (8, 8), (6, 2), (3, 1)):
+        view = View((4, 8), (64, 4), np.dtype(np.float32), 4 * offset)
+        assert matrix_of("a", view).layout.alignment == alignment
     padded = GemmShape(16, 16, 16, "NT", padding=4).problem()
     assert (padded.a.alignment, padded.b.alignment, padded.out.alignment) == (4, 4, 4)
     # Rows of a: only the batch's next matrix starts 9 elements behind the first.
