@@ -18,8 +18,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import configs
 from tests.support.arrays import draw_with_infinities
-from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED
-from tests.support.cases import BATCHES, all_pairs
+from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
+from tests.support.cases import BATCHES, LAYOUTS, all_pairs
 from tests.support.checks import check_gemm
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
 from tests.support.emulation.matrix import emulated_units, skip_without_emulation
@@ -53,7 +53,8 @@ CONFIGS = [
     SLICED, replace(SLICED, FRAGMENTS=2, SLICES=2), replace(SLICED, SLICES=2, STAGES=4),
     replace(SLICED, MWG=16, NWG=64, SUBGROUPS_N=2, SLICES=2),
     replace(SLICED, KWG=128, FRAGMENTS=2, SLICES=2), replace(SLICED, SLICES=2, STAGES=3),
-    SHARED, replace(SHARED, KWG=32, FRAGMENTS=2), replace(SHARED, KWG=32, FRAGMENTS=2, FILL=1),
+    SHARED, replace(SHARED, KWG=32), replace(SHARED, KWG=32, FRAGMENTS=2),
+    replace(SHARED, KWG=32, FRAGMENTS=2, FILL=1),
     replace(SHARED, STAGES=4, GROUP_M=1), replace(SHARED, UNALIGNED=1, STAGES=2),
     replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1), IN_PLACE, replace(IN_PLACE, STAGES=1),
     replace(IN_PLACE, KWG=128, SLICES=2, SUBGROUPS_M=1),
@@ -66,10 +67,12 @@ OPTIONS_OF_KINDS = [
 #: Less and more than tiles and slabs, whole ones, and rows that end within a vector.
 SIZES = [(1, 1, 1), (32, 32, 64), ODD, (70, 66, 150), (5, 70, 0), (45, 40, 77), (200, 36, 40)]
 FEW_ROWS = [(8, 64, 128), (5, 70, 200), (19, 35, 33), (1, 1, 1), (300, 1, 20), (5, 7, 0)]
+ALIGNMENTS = (*LAYOUTS, Layout(alignment=4), Layout(alignment=8))
 PRODUCTS = [
     case for tiles, sizes in ((CONFIGS, SIZES), (GEMV_UNIT_CONFIGS.values(), FEW_ROWS))
     for case in all_pairs(
         H100, config=tiles, sizes=sizes, kind=OPTIONS_OF_KINDS, batch=BATCHES,
+        a=ALIGNMENTS, b=ALIGNMENTS, out=ALIGNMENTS,
         pack=(False, PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True)),
     )
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from pyclgemm.problem.shape import GemmShape
 from tests.support import configs
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.cases import BATCHES, all_pairs
-from tests.support.checks import check_gemm
+from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import CPU, DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.facts import cpu, gpu
 from tests.support.poisoned import PoisonedBuffer
@@ -102,6 +102,14 @@ def test_products(able_queue, traits, require, monkeypatch, case):
     # Any device takes bfloat16 and int8 here.
     with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.dense.check_supported"):
         check_gemm(able_queue, **case)
+
+
+@pytest.mark.parametrize("config", [INDIRECT, PADDED, DIRECT_CONFIGS["slabs divided"], CPU])
+def test_a_workspace_that_a_larger_product_filled_with_nan_is_used_again(queue, config):
+    skip_if_refused(queue, config)
+    nan = np.full((150, 150), np.nan, np.float32)
+    assert np.isnan(pyclgemm.gemm(queue, nan, nan, config=config)).all()
+    check_gemm(queue, (33, 31, 9), config=config)
 
 
 @configs.EVERY_FAMILY_AND_MORE

@@ -41,8 +41,9 @@ BATCHES = (
     {"batch": 5, "steps": "shared backwards interleaved matrix"},
 )
 
-#: Random cases of which the one with the most new pairs is taken.
-_DRAWS = 12
+#: Random valid cases of which the one with the most new pairs is taken, and the most draws for
+#: them: a pair that no draw makes valid is left out.
+_VALID_DRAWS, _MOST_DRAWS = 4, 200
 
 
 def all_pairs(traits, **axes):
@@ -62,18 +63,21 @@ def all_pairs(traits, **axes):
     for pair in list(missing):
         if pair not in missing:
             continue
-        draws = []
-        for _ in range(_DRAWS):
+        valid = []
+        for _ in range(_MOST_DRAWS):
             numbers = {name: rng.randrange(len(values)) for name, values in axes.items()}
-            pairs = missing.keys() & combinations((numbers | dict(pair)).items(), 2)
-            draws.append((len(pairs), numbers | dict(pair), pairs))
-        for _, numbers, pairs in sorted(draws, key=lambda draw: -draw[0]):
+            numbers |= dict(pair)
             case = _case_of(numbers, axes)
             if is_computed(case, traits):
-                cases.append(case)
-                for one in pairs:
-                    del missing[one]
+                pairs = missing.keys() & combinations(numbers.items(), 2)
+                valid.append((len(pairs), case, pairs))
+            if len(valid) == _VALID_DRAWS:
                 break
+        if valid:
+            _, case, pairs = max(valid, key=lambda draw: draw[0])
+            cases.append(case)
+            for one in pairs:
+                del missing[one]
     return cases
 
 
