@@ -159,6 +159,8 @@ class Comparison:
                 choices = self._choices(later, arithmetic)
                 sources = self._sources(choices)
                 self.pool.start(sources)
+                if self.machine.on_cpu:  # compilers would slow down the kernels that are timed
+                    self.pool.adopt(self.machine.queue.context, sources)
                 begun.append((choices, sources))
             if time.monotonic() > end:
                 reached = f"{number} of {len(cases)} shapes were reached"
