@@ -5,19 +5,24 @@
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 <%!
     def offset_of(slab, row, element):
-        """The offset in global memory of an element of a row of contiguous elements."""
+        """The offset in global memory of an element of a row of the slab."""
         entry = [row, element] if slab.along_k == (slab.name == "a") else [element, row]
         return f"{slab.name.upper()}_AT({', '.join(entry)})"
+
+    def unrolling(count):
+        return "#pragma unroll" + (" 8" if count > 16 else "")
 %>
 
 <%def name="functions()" filter="trim">
-// Copies 16 bytes to local memory. Only the first `inside` of them are read; the others become zeros.
-static inline void copy_vector(const uint to, const __global void *from, const int inside)
+% for size in sorted({copies.vectors.bytes for copies in operands}):
+// Copies ${size} bytes to local memory. Only the first `inside` of them are read; the others become zeros.
+static inline void copy_${size}_bytes(const uint to, const __global void *from, const int inside)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    asm volatile("cp.async.${"cg" if size == 16 else "ca"}.shared.global [%0], [%1], ${size}, %2;"
         : : "r"(to), "l"(from), "r"(inside) : "memory");
 }
 
+% endfor
 // Arrives at the barrier once all copies of this work-item are complete.
 static inline void arrive_when_copied(const uint barrier)
 {
@@ -28,7 +33,14 @@ static inline void arrive_when_copied(const uint barrier)
 ## A lane's first vector of every slab: its row, its first element, and its offset in local memory.
 <%def name="first_vectors()" filter="trim">
             % for copies in operands:
-            // A row has ${copies.vectors.across} vectors, which are permuted every 128 bytes.
+            % if copies.turned:
+            // A sub-group copies 4 depths of 8 rows at a time: whole sectors of global memory to all banks of local memory.
+            const int ${copies.name}_row = item / 32 * 8 + item % 8;
+            const int ${copies.name}_element = item / 8 % 4;
+            const uint ${copies.name}_offset_in_slab = ${copies.name}_row * 128 + ${copies.name}_element * 4;
+            <% continue %>
+            % endif
+            // A row has ${copies.vectors.across} parts; its 16-byte vectors are permuted every 128 bytes.
             const int ${copies.name}_row = item / ${copies.vectors.across};
             const int ${copies.name}_element = item % ${copies.vectors.across} * ${copies.vectors.width};
             const uint ${copies.name}_offset_in_slab = ${copies.vectors.offset(f"{copies.name}_row", "item")};
@@ -45,7 +57,9 @@ static inline void arrive_when_copied(const uint barrier)
                     const uint b_slab = slabs_at + A_BYTES + b_offset_in_slab;
                     await(empty + 8 * stage, parity);
                     % for copies in operands:
-                    % if copies.along_k:
+                    % if copies.turned:
+                    ${copy_turned(copies)}
+                    % elif copies.along_k:
                     ${copy_along_k(copies)}
                     % else:
                     ${copy_along_tile(copies)}
@@ -65,7 +79,7 @@ static inline void arrive_when_copied(const uint barrier)
                     const __global ${stored} *${name}_vector = ${name} + ${from_row};
                     const extent ${name}_rows = ${copies.index} - ${name}_tile - ${name}_row;
                     ${inside(copies, "k", first)}
-                    #pragma unroll
+                    ${unrolling(copies.count)}
                     for (int i = 0; i < ${copies.count}; ++i) {
                         const int row = i * ${copies.vectors.rows};
                         ${copy_one(copies, offset_of(copies, "row", "0"))}
@@ -80,7 +94,7 @@ static inline void arrive_when_copied(const uint barrier)
 %>\
                     const __global ${stored} *${name}_vector = ${name} + ${from_row};
                     const extent ${name}_rows = k - depth - ${name}_row;
-                    #pragma unroll
+                    ${unrolling(copies.count)}
                     for (int i = 0; i < ${copies.count}; ++i) {
                         const int row = i % ${copies.vectors.per_box} * ${copies.vectors.rows};
                         const int box = i / ${copies.vectors.per_box} * ${copies.map.elements};
@@ -89,17 +103,40 @@ static inline void arrive_when_copied(const uint barrier)
                     }
 </%def>
 
+## k is contiguous in local memory, but not in the matrix: each element is copied by itself.
+<%def name="copy_turned(copies)" filter="trim">
+<%
+    name = copies.name
+    from_row = offset_of(copies, f"{name}_from + {name}_row", f"depth + {name}_element")
+%>\
+                    const __global ${stored} *${name}_vector = ${name} + ${from_row};
+                    const extent ${name}_rows = ${copies.index} - ${name}_tile - ${name}_row;
+                    const extent ${name}_depths = k - depth - ${name}_element;
+                    #pragma unroll 8
+                    for (int i = 0; i < ${copies.count}; ++i) {
+                        const int row = i / 8 * 32;
+                        const int vector = i % 8;
+                        const uint to = ${name}_slab + row * 128 + (vector ^ (item & 7)) * 16;
+                        const bool is_inside = row < ${name}_rows && 4 * vector < ${name}_depths;
+                        copy_4_bytes(to, ${name}_vector + ${offset_of(copies, "row", "4 * vector")}, is_inside ? 4 : 0);
+                    }
+</%def>
+
 ## Copies vector i of a lane; `offset` is its distance from the lane's first vector.
 <%def name="copy_one(copies, offset)" filter="trim">
 <%
-    name, to = copies.name, f"{copies.name}_slab + i * {copies.vectors.step}"
-    inside = f"? {name}_inside" if copies.edges == "elements" else f"&& {name}_inside ? 16"
+    name, size = copies.name, copies.vectors.bytes
+    slab = f"{name}_slab"
+    if copies.vectors.alternates:
+        slab = f"({slab} ^ i % 2 * 64)"  # every other row lies in the other half of the permuted 128 bytes
+    to = f"{slab} + i * {copies.vectors.step}"
+    inside = f"? {name}_inside" if copies.edges == "elements" else f"&& {name}_inside ? {size}"
 %>\
-                        copy_vector(${to}, ${name}_vector + ${offset}, row < ${name}_rows ${inside} : 0);
+                        copy_${size}_bytes(${to}, ${name}_vector + ${offset}, row < ${name}_rows ${inside} : 0);
 </%def>
 
 ## The part of a vector, which starts at element `first`, before the end of its row. A size of either zero or
-## 16 is cheap: ptxas makes a predicate of it. Other sizes take four more instructions.
+## all bytes is cheap: ptxas makes a predicate of it. Other sizes take four more instructions.
 <%def name="inside(copies, end, first)" filter="trim">
                     % if copies.edges == "vectors":
                     const bool ${copies.name}_inside = ${first} < ${end};

@@ -12,7 +12,6 @@ from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import PartType, real_part_name
 from ..problem.problem import GemmProblem, MatrixLayout, OperandName
 from ..problem.product import Product
-from .config import VECTOR_BYTES
 from .element import ElementType, stored_bytes
 from .launch import Buffer, Launch, arguments_of_matrix
 from .source import Argument, KernelSource, batch_argument, extent_type, matrix_arguments, render
@@ -158,14 +157,14 @@ def with_packed(problem: GemmProblem, forms: Mapping[OperandName, PackedForm]) -
     return replace(problem, a=a, b=b)
 
 
-def why_units_pack(name: OperandName, problem: GemmProblem, *, in_place: bool) -> str:
-    """Why a kernel of matrix units packs an operand; `in_place` kernels read any alignment."""
+def why_units_pack(name: OperandName, problem: GemmProblem, wanted: int) -> str:
+    """Why a kernel of matrix units that copies vectors of `wanted` bytes packs an operand."""
     layout = problem.operand(name)
     size = stored_bytes(problem.dtype)
-    if layout.alignment * size % VECTOR_BYTES and not in_place:
+    if layout.alignment * size % wanted:
         return (
             f"its {layout.order}s are multiples of {layout.alignment * size} bytes apart; "
-            f"{VECTOR_BYTES} are wanted"
+            f"{wanted} are wanted"
         )
     if problem.precision.terms > 1:
         return f"its elements are split into parts of {problem.precision.multiplied}"

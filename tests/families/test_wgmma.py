@@ -94,10 +94,18 @@ PRODUCTS = [
                      tile(128, 96, 1, 2, PROMOTE=0))
       for a, b in ((ROW_ALIGNED, ROW_ALIGNED), (COLUMN_ALIGNED, COLUMN_ALIGNED),
                    (COLUMN_ALIGNED, ROW_ALIGNED))),
+    # Lanes copy rows in vectors of 4 and 8 bytes, also where the tile's rows have 64 bytes.
+    *((sizes, config, {"dtype": dtype, "precision": precision, "a": replace(a, alignment=vector),
+                       "b": replace(b, alignment=vector)})
+      for dtype, precision, vectors in (("float16", None, (2, 4)), ("int8", None, (4, 8)),
+                                        ("float32", "TF32_TF32_F32", (1, 2)))
+      for vector in vectors for a in ALIGNED for b in ALIGNED
+      for sizes, config in (((70, 100, 150), LANES), ((68, 132, 76), replace(MIDDLE, TMA=0)))),
     # A single row may be any distance from none.
     *(((1, 70, 40), CONFIG, {"out": out}) for out in (STRIDED, ROW_ALIGNED)),
     # Rows that run backwards or coincide.
     *(((70, 64, 64), CONFIG, {operand: Layout("row", 1, 8, True)}) for operand in ("a", "out")),
+    *(((70, 64, 64), LANES, TF32 | {operand: Layout("row", 1, 8, True)}) for operand in "ab"),
     ((70, 64, 64), CONFIG, {"a": Layout("broadcast", alignment=8), "b": ROW_ALIGNED}),
     # Constant operands are read as they were packed.
     *(((33, 35, 37), CONFIG, {"pack": packed, "trans_b": trans_b})

@@ -18,7 +18,7 @@ from .. import family
 from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work, tile_rounds
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
-from .slab import packed_form, packed_forms, split_type
+from .slab import copied_bytes, packed_form, packed_forms, split_type
 
 #: Registers of a work-item besides its sums.
 _OTHER_REGISTERS = 60
@@ -166,7 +166,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         return unit.text if unit else ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
-        return why_units_pack(name, problem, in_place=bool(config.UNALIGNED))
+        return why_units_pack(name, problem, copied_bytes(problem, config))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         """All parameters, without values that the device does not support."""

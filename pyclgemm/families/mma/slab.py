@@ -136,15 +136,21 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
+def copied_bytes(problem: GemmProblem, config: MatrixConfig) -> int:
+    """The bytes of the smallest vectors in which a kernel copies rows of an operand."""
+    return stored_bytes(problem.dtype) if config.UNALIGNED else VECTOR_BYTES
+
+
 def packed_forms(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
 ) -> dict[OperandName, PackedForm]:
     """The operands that are packed first, with their packed form; others are copied in place."""
     form, size = packed_form(problem, unit), stored_bytes(problem.dtype)
+    wanted = copied_bytes(problem, config)
 
     def is_copied(name: OperandName) -> bool:
         layout = problem.operand(name)
-        if form.split or not layout.has_vectors(size if config.UNALIGNED else VECTOR_BYTES, size):
+        if form.split or not layout.has_vectors(wanted, size):
             return False
         return not form.along_k or layout.order == form.layout(name).order
 

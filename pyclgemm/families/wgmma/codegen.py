@@ -17,7 +17,7 @@ from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, OperandName, Order
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName, Order
 from . import unit as units
 from .unit import TensorMap, WgmmaUnit
 
@@ -107,7 +107,18 @@ def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
     return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
 
 
-def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, PackedForm]:
+#: The fewest bytes that a lane copies at a time (PTX ISA, "cp.async").
+_LEAST_BYTES = 4
+
+
+def copied_bytes(config: WgmmaConfig) -> int:
+    """The bytes of the smallest vectors in which a kernel can copy rows of an operand."""
+    return units.MAP_ALIGNMENT if config.TMA else _LEAST_BYTES
+
+
+def packed_forms(
+    problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
+) -> dict[OperandName, PackedForm]:
     """The operands that are packed first, with their packed form; others are copied in place."""
     terms, stored = problem.precision.terms, stored_bytes(problem.dtype)
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
@@ -115,13 +126,19 @@ def boxed_forms(problem: GemmProblem, unit: WgmmaUnit) -> dict[OperandName, Pack
 
     def is_copied(name: OperandName) -> bool:
         layout = problem.operand(name)
-        along_k = layout.order == ("row" if name == "a" else "column")
         if terms > 1 or stored != unit.element_bytes:
             return False
-        is_read = along_k or unit.any_order or (unit.a_through_registers and name == "a")
-        return is_read and layout.has_vectors(units.MAP_ALIGNMENT, stored)
+        # Lanes transpose a slab whose elements they copy one by one.
+        turns = not config.TMA and stored == _LEAST_BYTES
+        is_read = turns or is_along_k(layout, name) or unit.reads_along_tile(name)
+        return is_read and layout.has_vectors(copied_bytes(config), stored)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
+
+
+def is_along_k(layout: MatrixLayout, name: OperandName) -> bool:
+    """Whether k is contiguous in an operand."""
+    return layout.order == ("row" if name == "a" else "column")
 
 
 # Lanes copy slabs and results to the same places in local memory as TMA does: into rows as long as
@@ -143,8 +160,10 @@ class BoxParts:
         # Rows that all lanes together copy at once; parts of a lane in a box.
         self.rows = units.WARPGROUP // self.across
         self.per_box = self.box.rows // self.rows
-        # Bytes in local memory from one part of a lane to its next.
+        # Bytes in local memory from one part of a lane to its next; whether every other part lies
+        # in the other half of its row: 8 rows are permuted in different ways.
         self.step = units.WARPGROUP * self.bytes
+        self.alternates = self.step < 8 * self.box.row_bytes
 
     def offset(self, row: str, lane: str) -> str:
         """In C: the offset in bytes of a lane's part of a row, whose vectors are permuted."""
@@ -154,6 +173,11 @@ class BoxParts:
         change = row + (f" / {rows_alike}" if rows_alike > 1 else "")
         within = f" + {lane} % {per_vector} * {self.bytes}" if per_vector > 1 else ""
         return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
+
+
+def vector_bytes(layout: MatrixLayout, size: int, *, turned: bool) -> int:
+    """The bytes that a lane copies at a time of elements of `size` bytes."""
+    return size if turned else math.gcd(VECTOR_BYTES, layout.alignment * size)
 
 
 @dataclass
@@ -168,9 +192,12 @@ class WgmmaOperand:
 
     def __post_init__(self) -> None:
         name, problem, unit = self.name, self.problem, self.unit
-        order, size = problem.operand(name).order, unit.element_bytes
-        # Whether k is contiguous; else the index along the tile is. It is also its size's name.
-        self.along_k = along_k = order == ("row" if name == "a" else "column")
+        layout, size = problem.operand(name), unit.element_bytes
+        # Whether lanes transpose the slab, so that k is contiguous in local memory only.
+        self.turned = not (is_along_k(layout, name) or unit.reads_along_tile(name))
+        # Whether k is contiguous in local memory; else the index along the tile is, which is also
+        # its size's name.
+        self.along_k = along_k = self.turned or is_along_k(layout, name)
         self.index = {"a": "m", "b": "n"}[name]
         # The boxes of a slab; the matrix's extents along its rows of contiguous elements and across
         # them; elements from one row to the next.
@@ -183,18 +210,19 @@ class WgmmaOperand:
             self.map = units.boxes_across(size, extent, unit.slab_depth)
             self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
-        self.pitch = f"{name}_{order}_stride"
+        self.pitch = f"{name}_{layout.order}_stride"
         # A descriptor without its address; the distance from the operand of one instruction to that
         # of the next, in units of 16 bytes.
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
         self.step = 32 // 16 if along_k else 16 * self.map.row_bytes // 16
 
-        # For lanes that copy: whether rows of the matrix end between vectors or within one.
+        # For lanes that copy: the vectors of a row; whether rows of the matrix end between vectors
+        # or within one; the copies of a lane in a slab.
+        self.vectors = BoxParts(self.map, vector_bytes(layout, size, turned=self.turned))
         end = problem.k if along_k else problem.positions(name)
-        whole = self.packed or end * size % VECTOR_BYTES == 0
+        whole = self.packed or end * size % self.vectors.bytes == 0
         self.edges = "vectors" if whole else "elements"
-        self.vectors = BoxParts(self.map)
-        self.count = self.boxes * self.vectors.per_box  # copies of a lane in a slab
+        self.count = self.boxes * self.vectors.per_box
 
 
 #: Most boxes of results that a warpgroup collects before they are copied out.
@@ -317,6 +345,14 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     return slabs + staged + barriers + arrivals
 
 
+def slab_copies(problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit) -> int:
+    """Copies of all lanes together in a slab of both operands, if lanes copy."""
+    packed = packed_forms(problem, config, unit)
+    copied = with_packed(problem, packed)
+    slabs = (WgmmaOperand(name, copied, config, unit, name in packed) for name in OPERANDS)
+    return sum(slab.count * units.WARPGROUP for slab in slabs)
+
+
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
     """Slabs of a tile over all products of split terms; at least one."""
     return max(1, problem.precision.terms * math.ceil(problem.k / unit.slab_depth))
@@ -327,7 +363,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     unit = units.required_wgmma_unit(problem.precision, traits)
     whole = (problem.a, problem.b)
     terms = problem.precision.terms
-    packed = boxed_forms(problem, unit)
+    packed = packed_forms(problem, config, unit)
     problem = with_packed(problem, packed)
     kernel = GemmKernel(problem, config, traits, unit.stored, whole if terms > 1 else None)
     results = WgmmaResults(problem, kernel.wide, config)

@@ -156,7 +156,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if problem.k == 0:
             config = replace(config, FILL=0)  # there is no k loop to split
         unit = required_wgmma_unit(problem.precision, traits)
-        forms = codegen.boxed_forms(problem, unit)
+        forms = codegen.packed_forms(problem, config, unit)
         slabs = codegen.slab_count(problem, unit)
         schedule = self.tile_schedule(product, config, traits, forms, slabs)
         if not config.TMA:
@@ -179,7 +179,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
         problem, precision = costs.problem, costs.problem.precision
         unit = required_wgmma_unit(precision, costs.traits)
         swapped = _is_exchanged(problem)
-        packed = codegen.boxed_forms(problem.transposed if swapped else problem, unit)
+        copied = problem.transposed if swapped else problem
+        packed = codegen.packed_forms(copied, config, unit)
         depth = unit.slab_depth
         stored = unit.element_bytes * parts_of(precision.terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
@@ -192,7 +193,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
             exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
-            store=_stored(costs, problem.transposed.out if swapped else problem.out, config),
+            loads=0.0 if config.TMA else costs.load * codegen.slab_copies(copied, config, unit),
+            store=_stored(costs, copied.out, config),
             join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
             packs=len(packed),
             packed_a=packing if "ab"[swapped] in packed else 0.0,
@@ -213,7 +215,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: WgmmaConfig) -> str:
-        return why_units_pack(name, problem, in_place=False)
+        return why_units_pack(name, problem, codegen.copied_bytes(config))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         is_split = precision is not None and precision.terms > 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.precision import Precision
+from ...problem.problem import OperandName
 
 #: Work-items of a warpgroup.
 WARPGROUP = 128
@@ -49,6 +50,10 @@ class WgmmaUnit:
         # registers in inline PTX.
         self.is_integer = self.types.startswith("s32")
         self.sums, self.constraint = ("int32", "r") if self.is_integer else ("float32", "f")
+
+    def reads_along_tile(self, name: OperandName) -> bool:
+        """Whether slabs of an operand may lie along the tile in local memory, and k be strided."""
+        return self.any_order or (self.a_through_registers and name == "a")
 
     def modifiers(self, turned_a: bool, turned_b: bool) -> str:
         """The operands after the descriptors: signs, and which matrices are transposed."""

@@ -389,21 +389,22 @@ void emulated_store_box(uint from, ulong map, int inner, int outer)
     copy_box(0, from, (const ulong *)map, inner, outer);
 }
 
-// ---------------------------------------------------------------- copies of 16 bytes
+// ---------------------------------------------------------------- copies of lanes
 
 // Copies are in place when they must be, and no sooner.
-enum { PENDING = 64 };
-static __thread struct { uint to; const uchar *from; int inside; } pending[PENDING];
+enum { PENDING = 256 };
+static __thread struct { uint to; const uchar *from; int inside, bytes; } pending[PENDING];
 static __thread int pending_count;
 
-void emulated_copy_piece(uint to, ulong from, int inside)
+void emulated_copy(uint to, ulong from, int inside, int bytes)
 {
-    if (to % 16 || from % 16 || inside < 0 || inside > 16 || pending_count == PENDING) {
+    if (to % bytes || from % bytes || inside < 0 || inside > bytes || pending_count == PENDING) {
         blame(7);
         return;
     }
     pending[pending_count].to = to;
     pending[pending_count].from = (const uchar *)from;
+    pending[pending_count].bytes = bytes;
     pending[pending_count++].inside = inside;
 }
 
@@ -423,7 +424,7 @@ void emulated_finish_copies(void)
             blame(9);
             continue;
         }
-        for (int b = 0; b < 16; ++b) {
+        for (int b = 0; b < pending[i].bytes; ++b) {
             at(pending[i].to)[b] = b < pending[i].inside ? pending[i].from[b] : 0;
         }
     }

@@ -14,7 +14,7 @@ void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3);
 void emulated_write_map(ulong map, uint from);
 void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier);
 void emulated_store_box(uint from, ulong map, int inner, int outer);
-void emulated_copy_piece(uint to, ulong from, int inside);
+void emulated_copy(uint to, ulong from, int inside, int bytes);
 void emulated_finish_copies(void);
 void emulated_arrive_when_copied(uint barrier);
 void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a, int turned_b);
@@ -53,8 +53,9 @@ uint emulated_shuffle(uint own, uint from);
     to, map, inner, outer, barrier) emulated_load_box(to, (ulong)(map), inner, outer, barrier)
 #define cp_async_bulk_tensor_2d_global_shared_cta_tile_bulk_group(from, map, inner, outer) \
     emulated_store_box(from, (ulong)(map), inner, outer)
-#define cp_async_cg_shared_global(to, from, inside, bytes) \
-    emulated_copy_piece(to, (ulong)(from), inside)
+#define cp_async_ca_shared_global(to, from, inside, bytes) \
+    emulated_copy(to, (ulong)(from), inside, bytes)
+#define cp_async_cg_shared_global cp_async_ca_shared_global
 #define cp_async_mbarrier_arrive_noinc_shared_cta_b64(barrier) emulated_arrive_when_copied(barrier)
 #define cp_async_wait_all() emulated_finish_copies()
 #define bar_sync(number, count) emulated_meet(number, count)
