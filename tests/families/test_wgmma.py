@@ -204,10 +204,14 @@ def test_activations_over_the_whole_range(warpgroups, queue, activation, out):
     ("layout", "packed"), [("NN", []), ("TT", []), ("TN", ["pack_b"]), ("NT", [])]
 )
 def test_float32_is_packed_where_both_operands_lie_along_the_tile(layout, packed):
-    """One goes through registers, in the place of A; what lies along k is copied as it is."""
+    """One goes through registers, in the place of A; what lies along k is copied as it is.
+
+    Lanes transpose the other one.
+    """
     product = GemmShape(64, 64, 64, layout).product("float32", "TF32_TF32_F32")
     sources = kernel_sources(product, CONFIG, H100)
     assert [source.name for source in sources] == [*packed, "gemm_wgmma"]
+    assert [source.name for source in kernel_sources(product, LANES, H100)] == ["gemm_wgmma"]
     bytes_along_k = GemmShape(64, 64, 64, "NT").product("int8")
     for whole in (product, bytes_along_k):
         *_, source = kernel_sources(whole, CONFIG, H100)
