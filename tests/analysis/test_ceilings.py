@@ -221,7 +221,6 @@ def test_a_device_has_the_ceilings_of_its_types_and_memories(queue, shown_traits
         assert rate is None if shown_traits.type == "cpu" else rate > 0
 
 
-@pytest.fixture
 def test_ceilings_are_measured_once(queue, tmp_path, traits, monkeypatch):
     speeds = iter(range(20, 30))
 
