@@ -98,16 +98,6 @@ def test_impossible_changes_are_skipped_with_a_reason(comparison, cpu_only, chan
     assert [reason in text for text in record.skipped.values()] == [True] * len(SHAPES)
 
 
-def test_a_change_to_another_family(comparison, cpu_only, timed):
-    timed(before=1e-3, after=2e-3)
-    direct = "direct:WGD=8,MDIMCD=8,NDIMCD=8,MDIMAD=8,NDIMBD=8,KWID=2,VWMD=1,VWND=1"
-    record = comparison.run(CPU, direct)
-    if record.skipped and "runtime" in next(iter(record.skipped.values())):
-        pytest.skip("this runtime does not compile the family")
-    assert record.verdict == "rejected"
-    assert record.results[0].after.config["path"] == "direct"
-
-
 def test_a_wrong_result_fails_the_change(queue, cpu_only, timed, monkeypatch):
     checked = []
 
@@ -186,12 +176,14 @@ def run(*arguments, changes=(), code=0):
 
 
 def test_the_command(device, cpu_only, home, timed, tmp_path):
-    timed(before=1e-3, after=1e-3)
-    here = ("--device", rank_of(device))
-    output = run(*here, changes=["KC=128", "NR=18"])
-    assert "noise" in output and "NR must be a multiple of VW" in " ".join(output.split())
+    timed(before=1e-3, after=2e-3)
+    here, whole = ("--device", rank_of(device)), "cpu:MR=2,NR=16,KC=128,VW=4"
+    output = run(*here, changes=[whole, "NR=18"])
+    assert "rejected" in output and "NR must be a multiple of VW" in " ".join(output.split())
     first, second = read_records(ab.default_log())
-    assert (first.change, first.technique, first.verdict) == ("KC=128", "KC=128", "noise")
+    assert (first.change, first.technique, first.verdict) == (whole, whole, "rejected")
+    changed = {"path": "cpu", **CpuConfig(MR=2, NR=16, KC=128, VW=4).as_dict()}
+    assert first.results[0].after.config == changed
     assert (second.change, second.verdict) == ("NR=18", "failed")
     assert "--shapes 24x40x32" in first.command and "--no-figures" in first.command
     assert run("--table", str(ab.default_log())) == markdown_table([first, second])

@@ -118,11 +118,5 @@ def test_a_full_store_drops_its_oldest_operands(queue, monkeypatch, five_sets):
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("float32", "no finite"), ("int8", "it is -1")])
-def test_a_result_that_is_not_written_is_wrong_and_a_written_one_has_an_error(queue, dtype, reason):
-    operands = make_operands(queue, SHAPE, dtype)
-    assert reason in fault(operands, lambda a, b, out: None)
-    if dtype == "float32":
-        precision = resolve_precision(None, dtype)
-        error = operands.error(operands.plan(), precision)
-        assert error.held and 0 < error.ratio < 1 and 0 < error.largest < error.bound
-        assert not operands.error(lambda a, b, out: out.fill(0.0), precision).held
+def test_a_result_that_is_not_written_is_wrong(queue, dtype, reason):
+    assert reason in fault(make_operands(queue, SHAPE, dtype), lambda a, b, out: None)

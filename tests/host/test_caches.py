@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -217,7 +217,9 @@ def test_a_damaged_kernel_is_compiled_again(kept):
 # Ceilings and logs
 
 
-def test_damaged_ceilings_are_measured_again(tmp_path, monkeypatch, queue):
+def test_ceilings_are_measured_again_if_damaged_or_of_another_driver(
+    tmp_path, monkeypatch, queue, traits
+):
     true = Ceilings({"float32": 100.0}, 20.0, None, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
     measure = Mock(return_value=[asdict(true)])
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
@@ -239,6 +241,13 @@ def test_damaged_ceilings_are_measured_again(tmp_path, monkeypatch, queue):
     ceilings_cache.ceilings_of(queue)
     assert measure.call_count == 1 + len(damaged)
     assert list(tmp_path.iterdir()) == [path]
+    other_driver = replace(traits, driver=traits.driver + "1")
+    monkeypatch.setattr(ceilings_cache, "traits_of", lambda device: other_driver)
+    ceilings_cache.ceilings_of(queue)
+    assert measure.call_count == 2 + len(damaged)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: path)  # which is a file
+    assert ceilings_cache.ceilings_of(queue) == true
 
 
 def test_a_log_that_was_cut_short_keeps_its_other_lines(tmp_path):
