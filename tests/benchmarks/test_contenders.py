@@ -342,14 +342,6 @@ def test_a_session_skips_products_that_are_slow_or_exceed_the_device(make_sessio
     assert "1048576x1048576x1 is skipped" in messages[-1]
 
 
-def test_dense_contenders_take_part_in_dense_cases_only(make_session):
-    names = (PLAN, contenders.LAYER)
-    session = make_session({name: Mock(side_effect=KeyError(name)) for name in names})
-    measure(session, Case(4, 4, 4), Case(4, 4, 4, dense=True))
-    wanted = (PLAN, PLAN, contenders.LAYER)
-    assert all(map(str.__contains__, session.failures, wanted)) and len(session.failures) == 3
-
-
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_session_tells_that_a_library_waits_for_each_call(make_session, messages, waits):
     options = {"then": CheckedFake.finish} if waits else {}

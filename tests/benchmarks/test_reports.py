@@ -75,11 +75,7 @@ def test_the_distribution_of_ratios_and_the_worst_cases():
         records += records_of(case, {PLAN: 1e-5 / ratio, CUBLAS: 1e-5})
     frame = report.to_frame(records, FACTS)
     summary = report.ratio_summary(report.speed_table(frame, "random")).loc["x cuBLAS"]
-    wanted = {
-        "least": 0.25, "5 %": 0.302, "25 %": 0.51, "median": 0.9, "75 %": 0.96, "most": 2.0,
-        "under 0.5": 1, "under 0.95": 3, "shapes": 5,
-    }  # fmt: skip
-    assert {name: summary[name] for name in wanted} == pytest.approx(wanted)
+    assert summary["least":"75 %"].tolist() == pytest.approx([0.25, 0.302, 0.51, 0.9, 0.96])
     worst = report.worst_cases(frame, "random", CUBLAS, 3)
     assert list(worst.index) == ["2x2x3", "1x2x3", "3x2x3"]
     np.testing.assert_allclose(worst["pyclgemm, us"], [40, 10 / 0.51, 10 / 0.9])

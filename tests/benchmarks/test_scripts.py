@@ -121,10 +121,13 @@ def test_a_comparison_in_another_precision_timed_on_the_host(queue, tmp_path, mo
         monkeypatch.setattr(QueueBlocker, "hold", lambda *_: pytest.fail("a CPU's queue is held"))
     output = printed_by(
         compare_clblast, "--output", tmp_path, "--burst", 1, "--shapes", "8x8x8", "--rounds", 1,
-        "--contenders", "pyclgemm,CLBlast", "--dtype", "float16", "--result-dtype", "float32",
-        "--no-fill-queue", queue=queue,
+        "--contenders", "pyclgemm,DenseLayer,CLBlast", "--dtype", "float16",
+        "--result-dtype", "float32", "--no-fill-queue", queue=queue,
     )  # fmt: skip
-    assert "float16 to float32" in output and set(only_table(tmp_path)["result"]) == {"float32"}
+    table = only_table(tmp_path)
+    # CLBlast has no such product, and a DenseLayer is for dense suites.
+    assert set(table["contender"]) == {"pyclgemm"} and set(table["result"]) == {"float32"}
+    assert "float16 to float32" in output
     assert ("host, each product waited for" in output) == is_cpu
 
 
