@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from unittest.mock import Mock
@@ -20,7 +19,7 @@ from pyclgemm.selection.database import load_database, read_file
 from pyclgemm.tuning import calibrate, tuner
 from tests.support.arrays import assert_gemm, draw
 from tests.support.databases import document, predict
-from tests.support.system import output_of, tree_first, wait_until
+from tests.support.system import ended, output_of, start_python, wait_until
 
 pytest.importorskip("optuna")
 
@@ -122,20 +121,10 @@ def start(home):
         pytest.skip("the tests of a started tuner send POSIX signals")
 
     def begin(*arguments, module="tests.fuzz.stub_tuner"):
-        command = [sys.executable, "-m", module, "tune", "--shapes", "48x48x48", "--budget", "600"]
-        return subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=tree_first(), start_new_session=True,
-        )  # fmt: skip
+        command = ("-m", module, "tune", "--shapes", "48x48x48", "--budget", "600")
+        return start_python(*command, *arguments, start_new_session=True)
 
     return begin
-
-
-def ended(process, status):
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == status, output
-    assert "Traceback" not in output
-    return output
 
 
 def wait_for(home, pattern):

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -25,7 +24,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
 from pyclgemm.tuning.process import Logged, Outcome, TuningLog
-from tests.support.system import tree_first
+from tests.support.system import ended, start_python
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 
@@ -50,15 +49,11 @@ print(json.dumps([names, [str(one.message) for one in told if one.category is Ca
 
 def multiply(home):
     """Run `_MULTIPLY` in a new process: the devices that multiplied right, and the warnings."""
-    environment = tree_first() | {"HOME": str(home)}
-    for name in ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE"):
-        environment.pop(name, None)
-    process = subprocess.run(
-        [sys.executable, "-c", _MULTIPLY],
-        capture_output=True, text=True, timeout=120, env=environment,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    unset = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE")
+    environment = {name: os.environ[name] for name in os.environ if name not in unset}
+    environment["HOME"] = str(home)
+    process = start_python("-c", _MULTIPLY, environment=environment, stderr=None)
+    return json.loads(ended(process, 0).splitlines()[-1])
 
 
 @functools.cache
@@ -94,8 +89,8 @@ def test_a_file_in_the_place_of_home(tmp_path):
     home = tmp_path / "home"
     home.write_text("")
     assert_works_with_a_warning(home, str(home))
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", "import pyclgemm"]
-    subprocess.run(command, env=tree_first() | {"HOME": str(home)}, check=True)
+    command = ("-W", "error::RuntimeWarning", "-c", "import pyclgemm")
+    ended(start_python(*command, environment=os.environ | {"HOME": str(home)}), 0)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,21 @@ def tree_first(environment=os.environ):
     """An environment whose Python imports this tree, and then what this process can."""
     path = (str(ROOT), environment.get("PYTHONPATH"))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def start_python(*arguments, environment=os.environ, **options):
+    """Start Python with this tree; its output and errors are one text, unless options say else."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, env=tree_first(environment), **pipes | options)
+
+
+def ended(process, *statuses):
+    """What a process prints that ends with one of these statuses: never a traceback."""
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode in statuses, output[-4000:]
+    assert "Traceback" not in output
+    return output
 
 
 def is_running(pid):
