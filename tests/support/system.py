@@ -1,6 +1,5 @@
 """Processes that tests start, and what the command line prints."""
 
-import io
 import os
 import subprocess
 import sys
@@ -57,9 +56,10 @@ def wait_until(condition, what, seconds=60.0, pause=0.02):
 
 
 def text_of(table):
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
 
 
 def output_of(*arguments, code=0, command=main):
