@@ -1,7 +1,5 @@
 """The parts of the demo, on small products and a short training."""
 
-from __future__ import annotations
-
 import sys
 from unittest.mock import Mock, patch
 

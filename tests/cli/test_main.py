@@ -1,7 +1,5 @@
 """The command line, run by click's runner: its output, its errors, and shapes as arguments."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from unittest.mock import Mock

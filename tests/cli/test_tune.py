@@ -1,7 +1,5 @@
 """``python -m pyclgemm tune`` and ``calibrate``: their output, their files and their errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
