@@ -22,6 +22,7 @@ from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.bench_fakes import FakeContender, FakeDevice
 from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
+from tests.support.checks import stored_shape
 from tests.support.reference import assert_close, expected_gemm
 
 
@@ -216,11 +217,8 @@ def library():
     ],
 )  # fmt: skip
 def test_clblast_takes_every_type_and_transposition(library, queue, rng, dtype, trans_a, trans_b):
-    def matrix(rows, columns, transposed=False):
-        shape = (columns, rows) if transposed else (rows, columns)
-        return guarded_matrix(queue, uniform(rng, shape, dtype), Layout(gap=3))
-
-    a, b, c = matrix(7, 11, trans_a), matrix(11, 5, trans_b), matrix(7, 5)
+    shapes = stored_shape(trans_a, 7, 11), stored_shape(trans_b, 11, 5), (7, 5)
+    a, b, c = (guarded_matrix(queue, uniform(rng, one, dtype), Layout(gap=3)) for one in shapes)
     alpha, beta = (1.5 - 0.5j, 0.25 + 2j) if dtype.startswith("complex") else (1.5, 0.25)
     options = {"trans_a": trans_a, "trans_b": trans_b, "alpha": alpha, "beta": beta}
     try:

@@ -112,17 +112,12 @@ def test_a_calibration_is_saved(home, traits, monkeypatch, seconds, timer, words
     assert bool(list(home.rglob("ceilings/*.json"))) == (words == "Interrupted after")
 
 
-@pytest.fixture
-def start(home):
-    """A function that starts the tuner, by default with a measuring process without a device."""
+def start(*arguments, module="tests.fuzz.stub_tuner"):
+    """Start the tuner, by default with a measuring process without a device."""
     if sys.platform == "win32":
         pytest.skip("the tests of a started tuner send POSIX signals")
-
-    def begin(*arguments, module="tests.fuzz.stub_tuner"):
-        command = ("-m", module, "tune", "--shapes", "48x48x48", "--budget", "600")
-        return start_python(*command, *arguments, start_new_session=True)
-
-    return begin
+    command = ("-m", module, "tune", "--shapes", "48x48x48", "--budget", "600")
+    return start_python(*command, *arguments, start_new_session=True)
 
 
 def wait_for(home, pattern):
@@ -144,7 +139,7 @@ WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
     ],
     ids=range(5),
 )
-def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, content, words):
+def test_files_that_cannot_be_written_are_named_at_once(home, blocked, content, words):
     path = home / blocked.split("/")[0]
     path.write_text(content)
     contribute = ("--contribute", str(home / blocked)) if "json" in blocked else ()
@@ -155,7 +150,7 @@ def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, co
     assert not list(home.rglob("*.jsonl"))
 
 
-def test_records_that_cannot_be_saved_are_printed(home, start):
+def test_records_that_cannot_be_saved_are_printed(home):
     process = start()
     wait_for(home, "*.jsonl")
     folder = wait_for(home, "databases")
@@ -170,7 +165,7 @@ def test_records_that_cannot_be_saved_are_printed(home, start):
     assert [str(record.shape) for record in entry.records] == ["48x48x48"]
 
 
-def test_the_run_continues_when_its_log_cannot_be_written(home, start):
+def test_the_run_continues_when_its_log_cannot_be_written(home):
     process = start()
     log = wait_for(home, "*.jsonl")
     log.unlink()
@@ -184,7 +179,7 @@ def test_the_run_continues_when_its_log_cannot_be_written(home, start):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_run_that_a_signal_ends_saves_its_records(home, start, name, status):
+def test_a_run_that_a_signal_ends_saves_its_records(home, name, status):
     process = start(module="pyclgemm")
     wait_for(home, "tuning/*.jsonl")
     # Terminals and service managers send the signal to the measuring process, too.
