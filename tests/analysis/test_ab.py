@@ -25,11 +25,9 @@ def test_configurations_as_text_and_in_files(tmp_path):
     path.write_text('{"path": "cpu", "MR": 4}')
     for read, text, config in (
         (parse_config, "database", AskedConfig()),
-        (parse_config, "direct", AskedConfig("direct")),
         (parse_config, " cpu:mr=4, NR=16 ", AskedConfig("cpu", {"MR": 4, "NR": 16})),
         (parse_config, str(path), AskedConfig("cpu", {"MR": 4})),
         (parse_change, "KWG=32,PADA=4", AskedConfig(None, {"KWG": 32, "PADA": 4})),
-        (parse_change, "direct:WGD=32", AskedConfig("direct", {"WGD": 32})),
         (parse_change, str(path), AskedConfig("cpu", {"MR": 4})),
     ):
         assert read(text) == config
