@@ -3,7 +3,7 @@
 import re
 import subprocess
 from contextlib import ExitStack
-from typing import NamedTuple
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -24,30 +24,23 @@ from pyclgemm.selection.database import reload_database
 pytest.register_assert_rewrite("tests.support")
 
 
-class OfferedDevice(NamedTuple):
-    """A device of this machine, a readable name, and why it is left out, if it is."""
-
-    found: FoundDevice
-    id: str
-    left_out: str
-
-
 def _offered_devices(with_all):
-    offered = []
+    """The devices of this machine by readable names; those that are left out have no traits."""
+    offered = {}
     for found in find_devices():
         if found.device is None:
             continue
-        platform = re.sub(r"\W.*", "", found.platform.lower()).replace("portable", "pocl")
-        same = sum(other.id.split(":")[0] == platform for other in offered)
-        left_out = "" if found.traits else found.reason
         if found.traits and is_software(found.name) and not with_all:
-            left_out = "an imitation in software, and slow: --all-devices includes it"
-        offered.append(OfferedDevice(found, f"{platform}:{same}" if same else platform, left_out))
+            reason = "an imitation in software, and slow: --all-devices includes it"
+            found = replace(found, traits=None, reason=reason)
+        platform = re.sub(r"\W.*", "", found.platform.lower()).replace("portable", "pocl")
+        same = sum(name.split(":")[0] == platform for name in offered)
+        offered[f"{platform}:{same}" if same else platform] = found
     return offered
 
 
-_OFFERED = pytest.StashKey[list[OfferedDevice]]()
-_USABLE = pytest.StashKey[list[OfferedDevice]]()
+_OFFERED = pytest.StashKey[dict[str, FoundDevice]]()
+_USABLE = pytest.StashKey[dict[str, FoundDevice]]()
 
 
 def pytest_addoption(parser):
@@ -89,7 +82,7 @@ def pytest_configure(config):
     settings.load_profile("pyclgemm")
     offered = _offered_devices(config.getoption("--all-devices"))
     config.stash[_OFFERED] = offered
-    config.stash[_USABLE] = [one for one in offered if not one.left_out]
+    config.stash[_USABLE] = {name: found for name, found in offered.items() if found.traits}
 
 
 def pytest_report_header(config):
@@ -97,8 +90,8 @@ def pytest_report_header(config):
     if not offered:
         return ["OpenCL devices: none, so only what needs no device is tested"]
     return ["OpenCL devices:"] + [
-        f"  {one.id}: {one.found.name}" + (f" - left out: {one.left_out}" if one.left_out else "")
-        for one in offered
+        f"  {name}: {found.name}" + ("" if found.traits else f" - left out: {found.reason}")
+        for name, found in offered.items()
     ]
 
 
@@ -106,8 +99,8 @@ def pytest_generate_tests(metafunc):
     """Run a test on each OpenCL device that works; pytest skips it if there is none."""
     if "device" in metafunc.fixturenames:
         usable = metafunc.config.stash[_USABLE]
-        devices, ids = [one.found.device for one in usable], [one.id for one in usable]
-        metafunc.parametrize("device", devices, ids=ids, scope="session")
+        devices = [found.device for found in usable.values()]
+        metafunc.parametrize("device", devices, ids=usable, scope="session")
 
 
 #: Of how many `any_runtime` cases another CPU runtime than the first takes one.
@@ -121,7 +114,7 @@ def pytest_collection_modifyitems(config, items):
     parameter, and on another CPU runtime than the first a single case. With --full all cases run
     on the first, and as few as have every value on the others.
     """
-    usable = [one.found for one in config.stash[_USABLE]]
+    usable = config.stash[_USABLE].values()
     cpus = [found.device for found in usable if found.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
     tests = {}
