@@ -16,14 +16,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
-from pyclgemm.tuning.process import Logged, Outcome, TuningLog
 from tests.support.system import ended, start_python
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
@@ -209,7 +206,7 @@ def test_a_damaged_kernel_is_compiled_again(kept):
     assert answer() == 42
 
 
-# Ceilings and logs
+# Ceilings
 
 
 def test_ceilings_are_measured_again_if_damaged_or_of_another_driver(
@@ -243,18 +240,3 @@ def test_ceilings_are_measured_again_if_damaged_or_of_another_driver(
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: path)  # which is a file
     assert ceilings_cache.ceilings_of(queue) == true
-
-
-def test_a_log_that_was_cut_short_keeps_its_other_lines(tmp_path):
-    config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
-    trials = [Logged(GemmShape(n, n, n), config, Outcome("fine", n * 1e-9)) for n in (8, 9, 10)]
-    log = TuningLog(tmp_path / "log.jsonl")
-    log.append(trials[0])
-    log.append(trials[1])
-    content = log.path.read_bytes()
-    first = content.index(b"\n")
-    for size in range(len(content)):
-        log.path.write_bytes(content[:size])
-        log.append(trials[2])
-        whole = [trials[0]] * (size >= first) + [trials[1]] * (size == len(content) - 1)
-        assert list(log) == [*whole, trials[2]]

@@ -174,6 +174,14 @@ def test_a_line_that_another_process_is_writing_is_not_ended(tmp_path):
     assert log.read_text() == "half and half\nnext\n"
 
 
+def test_a_line_that_was_cut_off_is_ended(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("whole\nha")
+    append_line(log, "next", PURPOSE)
+    append_line(log, "last", PURPOSE)
+    assert log.read_text() == "whole\nha\nnext\nlast\n"
+
+
 _HOLDER = """
 import sys, time
 from pathlib import Path
