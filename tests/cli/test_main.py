@@ -207,7 +207,8 @@ def test_a_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("read", "texts", "words"),
     [
-        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"], "shapes"),
+        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "axbxc", "3x4x5:NC",
+                          "3x4x5+", "3x4x5*", "3x4x5*0", "3x4x5*x"], "shapes"),
         (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
          "only contiguous matrices"),
     ],
