@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from unittest.mock import Mock
 
 import pytest
 
@@ -140,11 +139,6 @@ def test_errors_of_the_library_are_one_line(home, monkeypatch, device, command, 
     assert output.startswith("Error: ")
     assert message in output
     assert len(output.splitlines()) == 1 or "no-such-device" in command
-
-
-def test_an_interrupted_command_says_so(monkeypatch):
-    monkeypatch.setattr(cli, "find_devices", Mock(side_effect=KeyboardInterrupt))
-    assert "Aborted" in output_of("devices", code=1)
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))

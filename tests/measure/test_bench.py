@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -142,16 +141,6 @@ def test_an_interrupted_run_keeps_its_samples():
     with pytest.raises(KeyboardInterrupt):
         bench.run()
     assert samples(bench.timings()) == [3, 2]
-
-
-def test_calls_continue_with_the_next_set():
-    called = []
-    calls = Calls("x", [partial(called.append, number) for number in range(3)])
-    for count in (2, 2):
-        calls.enqueue(count)
-    calls.restart()
-    calls.enqueue(1)
-    assert called == [0, 1, 2, 0, 0]
 
 
 def test_every_user_has_a_pace_for_every_device():
