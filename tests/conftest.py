@@ -131,8 +131,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _parameters(item):
-    callspec = getattr(item, "callspec", None)
-    return callspec.params if callspec else {}
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _checksum(case):

@@ -82,4 +82,3 @@ def test_shapes_of_the_tuner_are_measured():
     for suite in ("dense", "skinny"):
         measured = {case.sizes for case in suite_cases(suite)}
         assert {shape.sizes for shape in TUNED[suite]} <= measured, suite
-    assert {case.batch for case in suite_cases("batched")} == {256, 10000}

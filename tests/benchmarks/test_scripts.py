@@ -53,10 +53,9 @@ def only_table(folder):
     return pd.read_csv(path)
 
 
-SCRIPTS = [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script", [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
+)
 def test_help(script):
     part = {ladder: "Examples:", transform3d: "Examples:", amd_report: "gfx1100"}.get(script, "")
     assert part in printed_by(script, "--help")

@@ -79,11 +79,11 @@ class FakeTorch:
     float32, int16, bfloat16 = np.float32, np.int16, ml_dtypes.bfloat16
 
     def __init__(self):
-        self.called, self.slept, self._products = [], [], []
+        self.called, self._products = [], []
         for name in ("matmul", "mm", "_int_mm", "addmm", "_addmm_activation"):
             setattr(self, name, partial(self._multiply, name))
         self.backends = MagicMock()
-        self.cuda = MagicMock(_sleep=self.slept.append, graph=self._capture)
+        self.cuda = MagicMock(graph=self._capture)
         self.cuda.CUDAGraph = SimpleNamespace
 
     @contextmanager
