@@ -1,6 +1,7 @@
 """Comparisons of a change with a baseline: their verdict, their log, and the command."""
 
 import json
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -134,17 +135,16 @@ def test_figures_of_both_sides_are_recorded(queue, cpu_only, timed, monkeypatch)
     }  # fmt: skip
 
 
-def failed_record(**others):
-    return ab_record(verdict="failed", ratio=None, spread=None, results=(), **others)
+FAILED = ab_record(verdict="failed", ratio=None, spread=None, results=())
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "new" / "ab.jsonl"
     append_record(path, ab_record())
-    append_record(path, failed_record())
+    append_record(path, FAILED)
     first, second = path.read_text().splitlines()
     assert json.loads(first)["results"][0]["ratio"] == 4.0
-    assert read_records(path) == [ab_record(), failed_record()]
+    assert read_records(path) == [ab_record(), FAILED]
     for line in ("{}", "x", '{"record": 99, "results": []}', "[]"):
         path.write_text(f"{first}\n{line}\n{second}\n")
         with pytest.raises(ArgumentError, match="line 2, is no record"):
@@ -156,7 +156,7 @@ def test_records_are_read_as_they_were_written(tmp_path):
 
 
 def test_the_table_in_markdown():
-    lines = markdown_table([ab_record(), failed_record(base="direct")]).splitlines()
+    lines = markdown_table([ab_record(), replace(FAILED, base="direct")]).splitlines()
     assert len(lines) == 4
     assert lines[0].startswith("| technique | change | device | shapes |")
     assert lines[2] == (

@@ -63,9 +63,9 @@ def units(queue):
     with ExitStack() as stack:
         stack.enter_context(emulated_units())
         imagined = replace(prepare.traits_of(queue.device), type="gpu")
+        known = {"traits_of": lambda device: imagined, "load_database": database}
         for module in _CHOOSING:
-            stack.enter_context(patch(f"pyclgemm.{module}.traits_of", lambda device: imagined))
-            stack.enter_context(patch(f"pyclgemm.{module}.load_database", database))
+            stack.enter_context(patch.multiple(f"pyclgemm.{module}", **known))
         # A CPU is timed without a blocker.
         on_host = replace(imagined, type="cpu")
         for module in _TIMING:
