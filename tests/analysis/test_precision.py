@@ -16,12 +16,11 @@ from pyclgemm.measure.verify import MeasuredError, Rounding
 from pyclgemm.problem import precision
 from tests.support.system import output_of, rank_of, text_of
 
-SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
 
 
 def report_of(queue, algorithms=ALGORITHMS, data="normal", rounds=1):
-    bench = PrecisionBench(queue, SIZES, data, algorithms)
+    bench = PrecisionBench(queue, (48, 40, 64), data, algorithms)
     bench.check()
     bench.time(rounds=rounds)
     return bench.report()

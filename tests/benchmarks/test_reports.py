@@ -151,7 +151,6 @@ def test_the_table_of_targets(tmp_path):
     assert matrix_table(frame.assign(suite="square"), on_cpu=False).empty
     paths = results.write_results(records, FACTS, tmp_path)
     assert "precisions" in paths[0].name
-    assert {"precision", "result", "error"} <= set(pd.read_csv(paths[0]).columns)
     assert len({path.name for path in paths}) == len(paths)
 
 
