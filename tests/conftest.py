@@ -1,10 +1,9 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
-import os
 import re
 import subprocess
 from contextlib import ExitStack
-from typing import NamedTuple
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -24,41 +23,24 @@ from pyclgemm.selection.database import reload_database
 # A failed assertion in what tests share is shown like one in a test.
 pytest.register_assert_rewrite("tests.support")
 
-#: Examples of a property that a run takes, and one with --full.
-_EXAMPLES, _FULL_EXAMPLES = 8, 20
-
-_PLATFORM_SLUGS = {
-    "Portable Computing Language": "pocl",
-    "Intel(R) OpenCL": "intel",
-    "NVIDIA CUDA": "nvidia",
-    "AMD Accelerated Parallel Processing": "amd",
-}
-
-
-class OfferedDevice(NamedTuple):
-    """A device of this machine, a readable name, and why it is left out, if it is."""
-
-    found: FoundDevice
-    id: str
-    left_out: str
-
 
 def _offered_devices(with_all):
-    offered = []
+    """The devices of this machine by readable names; those that are left out have no traits."""
+    offered = {}
     for found in find_devices():
         if found.device is None:
             continue
-        slug = re.sub(r"[^a-z0-9]+", "-", found.platform.lower()).strip("-")[:40]
-        slug = _PLATFORM_SLUGS.get(found.platform, slug)
-        same = sum(other.id.split(":")[0] == slug for other in offered)
-        left_out = "" if found.traits else found.reason
         if found.traits and is_software(found.name) and not with_all:
-            left_out = "an imitation in software, and slow: --all-devices includes it"
-        offered.append(OfferedDevice(found, f"{slug}:{same}" if same else slug, left_out))
+            reason = "an imitation in software, and slow: --all-devices includes it"
+            found = replace(found, traits=None, reason=reason)
+        platform = re.sub(r"\W.*", "", found.platform.lower()).replace("portable", "pocl")
+        same = sum(name.split(":")[0] == platform for name in offered)
+        offered[f"{platform}:{same}" if same else platform] = found
     return offered
 
 
-_OFFERED = pytest.StashKey[list[OfferedDevice]]()
+_OFFERED = pytest.StashKey[dict[str, FoundDevice]]()
+_USABLE = pytest.StashKey[dict[str, FoundDevice]]()
 
 
 def pytest_addoption(parser):
@@ -75,14 +57,11 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     """Use all cores, but for a single file and where the user says how many."""
-    if not config.pluginmanager.has_plugin("xdist") or hasattr(config, "workerinput"):
-        return
     is_single = len(config.args) == 1 and ".py" in config.args[0]
-    if config.option.numprocesses is None and not (is_single or config.option.collectonly):
-        config.option.numprocesses = "auto"
-        if config.option.dist == "no":
-            # Neighbours share kernels, so each process begins with a run of its own.
-            config.option.dist = "worksteal"
+    is_unsaid = getattr(config.option, "numprocesses", "no xdist") is None
+    if is_unsaid and not is_single and not hasattr(config, "workerinput"):
+        # Neighbours share kernels, so each process begins with a run of its own.
+        config.option.numprocesses, config.option.dist = "auto", "worksteal"
 
 
 def pytest_configure(config):
@@ -93,18 +72,17 @@ def pytest_configure(config):
         "one_in(n): a run without --full takes one in n of the test's cases, on each device",
     ):
         config.addinivalue_line("markers", marker)
-    is_ci = bool(os.environ.get("CI"))
     settings.register_profile(
-        "pyclgemm",
+        "pyclgemm",  # in CI it inherits from Hypothesis's profile for it
         # A kernel's first use builds it, so a deadline would measure the compiler.
         deadline=None,
-        max_examples=_FULL_EXAMPLES if config.getoption("--full") else _EXAMPLES,
+        max_examples=20 if config.getoption("--full") else 8,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
-        derandomize=is_ci,
-        print_blob=is_ci,
     )
     settings.load_profile("pyclgemm")
-    config.stash[_OFFERED] = _offered_devices(config.getoption("--all-devices"))
+    offered = _offered_devices(config.getoption("--all-devices"))
+    config.stash[_OFFERED] = offered
+    config.stash[_USABLE] = {name: found for name, found in offered.items() if found.traits}
 
 
 def pytest_report_header(config):
@@ -112,20 +90,17 @@ def pytest_report_header(config):
     if not offered:
         return ["OpenCL devices: none, so only what needs no device is tested"]
     return ["OpenCL devices:"] + [
-        f"  {one.id}: {one.found.name}" + (f" - left out: {one.left_out}" if one.left_out else "")
-        for one in offered
+        f"  {name}: {found.name}" + ("" if found.traits else f" - left out: {found.reason}")
+        for name, found in offered.items()
     ]
 
 
 def pytest_generate_tests(metafunc):
-    if "device" not in metafunc.fixturenames:
-        return
-    usable = [one for one in metafunc.config.stash[_OFFERED] if not one.left_out]
-    params = [pytest.param(one.found.device, id=one.id) for one in usable]
-    if not params:
-        reason = "this machine offers no OpenCL device that works"
-        params = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
-    metafunc.parametrize("device", params, indirect=True, scope="session")
+    """Run a test on each OpenCL device that works; pytest skips it if there is none."""
+    if "device" in metafunc.fixturenames:
+        usable = metafunc.config.stash[_USABLE]
+        devices = [found.device for found in usable.values()]
+        metafunc.parametrize("device", devices, ids=usable, scope="session")
 
 
 #: Of how many `any_runtime` cases another CPU runtime than the first takes one.
@@ -139,8 +114,8 @@ def pytest_collection_modifyitems(config, items):
     parameter, and on another CPU runtime than the first a single case. With --full all cases run
     on the first, and as few as have every value on the others.
     """
-    usable = [one.found for one in config.stash[_OFFERED] if not one.left_out]
-    cpus = [one.device for one in usable if one.traits and one.traits.type == "cpu"]
+    usable = config.stash[_USABLE].values()
+    cpus = [found.device for found in usable if found.traits.type == "cpu"]
     others = [] if config.getoption("--every-runtime") else cpus[1:]
     tests = {}
     for item in items:
@@ -156,8 +131,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _parameters(item):
-    callspec = getattr(item, "callspec", None)
-    return callspec.params if callspec else {}
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _checksum(case):
@@ -206,12 +180,6 @@ def _covering(cases):
         taken.append(best)
         missing -= values[best]
     return taken
-
-
-@pytest.fixture(scope="session")
-def device(request):
-    """Each OpenCL device that works, in turn."""
-    return request.param
 
 
 @pytest.fixture(scope="session")
@@ -348,9 +316,9 @@ def mount(tmp_path):
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """The user's folders, empty; what is saved there is forgotten at the end."""
-    with monkeypatch.context() as patched:
-        for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
-            patched.setenv(name, str(tmp_path / name))
-        reload_database()
-        yield tmp_path
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    reload_database()
+    yield tmp_path
+    monkeypatch.undo()
     reload_database()

@@ -21,11 +21,6 @@ def fault(operands, product=None):
     return operands.error(product or operands.plan(), resolve_precision(None, dtype)).fault
 
 
-@pytest.fixture
-def five_sets(monkeypatch):
-    monkeypatch.setattr(operands_module, "rotated_sets", lambda set_bytes, device: 5)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_numbers_fill_the_interval(rng, dtype):
     numbers = operands_module.uniform(rng, (40, 50), dtype)
@@ -37,8 +32,8 @@ def test_random_numbers_fill_the_interval(rng, dtype):
     assert abs(np.corrcoef(np.ravel(parts[0]), np.ravel(parts[-1]))[0, 1]) < 0.2 or len(parts) == 1
 
 
-def test_operands_and_results_rotate(queue, five_sets):
-    operands = make_operands(queue, SHAPE, "float32")
+def test_operands_and_results_rotate(queue):
+    operands = make_operands(queue, SHAPE, "float32", count=5)
     called = []
 
     def product(*arrays, out, add_event):
@@ -96,8 +91,8 @@ def test_operands_have_the_layout_of_the_shape(queue, monkeypatch, layout, paddi
         assert np.isfinite(stored[..., :columns]).all()
 
 
-def test_a_contender_may_have_an_addend(queue, five_sets):
-    operands = make_operands(queue, SHAPE, "float32")
+def test_a_contender_may_have_an_addend(queue):
+    operands = make_operands(queue, SHAPE, "float32", count=2)
     c = operands.sets[1][2]
     c.fill(2.0)
     contender = plan_contender("x", operands, operands.plan(c=c, beta=0.5), c=c)
@@ -107,9 +102,9 @@ def test_a_contender_may_have_an_addend(queue, five_sets):
     np.testing.assert_allclose(operands.sets[0][2].get(), a @ b + 1.0, rtol=1e-4, atol=1e-5)
 
 
-def test_a_full_store_drops_its_oldest_operands(queue, monkeypatch, five_sets):
+def test_a_full_store_drops_its_oldest_operands(queue, monkeypatch):
     monkeypatch.setattr(operands_module, "_KEPT_BYTES", 50_000)
-    store = operands_module.OperandStore(queue)
+    store = operands_module.OperandStore(queue, most_sets=5)
     shapes = [GemmShape(size, size, size) for size in (8, 16, 64)]
     small, middle, large = (store.get(shape, "float32") for shape in shapes)
     assert store.get(shapes[2], "float32") is large
@@ -118,11 +113,5 @@ def test_a_full_store_drops_its_oldest_operands(queue, monkeypatch, five_sets):
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("float32", "no finite"), ("int8", "it is -1")])
-def test_a_result_that_is_not_written_is_wrong_and_a_written_one_has_an_error(queue, dtype, reason):
-    operands = make_operands(queue, SHAPE, dtype)
-    assert reason in fault(operands, lambda a, b, out: None)
-    if dtype == "float32":
-        precision = resolve_precision(None, dtype)
-        error = operands.error(operands.plan(), precision)
-        assert error.held and 0 < error.ratio < 1 and 0 < error.largest < error.bound
-        assert not operands.error(lambda a, b, out: out.fill(0.0), precision).held
+def test_a_result_that_is_not_written_is_wrong(queue, dtype, reason):
+    assert reason in fault(make_operands(queue, SHAPE, dtype), lambda a, b, out: None)

@@ -16,12 +16,11 @@ from pyclgemm.measure.verify import MeasuredError, Rounding
 from pyclgemm.problem import precision
 from tests.support.system import output_of, rank_of, text_of
 
-SIZES = (48, 40, 64)
 FLOAT64 = Algorithm("float64", "float64", "F64_F64_F64")
 
 
 def report_of(queue, algorithms=ALGORITHMS, data="normal", rounds=1):
-    bench = PrecisionBench(queue, SIZES, data, algorithms)
+    bench = PrecisionBench(queue, (48, 40, 64), data, algorithms)
     bench.check()
     bench.time(rounds=rounds)
     return bench.report()
@@ -91,7 +90,7 @@ REPORT = Report(
 )  # fmt: skip
 
 
-def test_the_table_the_reasons_and_the_file(tmp_path):
+def test_the_table_the_reasons_the_file_and_the_plot(tmp_path):
     text = text_of(bench_module.report_table(REPORT))
     for part in ("Some [GPU]", "100 x 200 x 500", "20 TFLOPS", "40 TOPS", "4.00", "8.00", "exact",
                  "held", "exceeded", "matrix", "1.0e-06"):  # fmt: skip
@@ -107,13 +106,9 @@ def test_the_table_the_reasons_and_the_file(tmp_path):
     assert (rows[2]["reason"], rows[3]["verdict"]) == ("no such unit", "exceeded")
     with pytest.raises(FileError, match="cannot be written"):
         bench_module.write_csv(REPORT, path / "x.csv")
-
-
-def test_the_plot_is_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    path = tmp_path / "x.png"
-    bench_module.plot_report(REPORT, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+    bench_module.plot_report(REPORT, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_refusal_has_the_compilers_first_error():

@@ -15,7 +15,6 @@ from benchmarks.steps.frame import CHOICE, ladder_frame
 from benchmarks.steps.report import write_report
 from benchmarks.steps.step import changed_parameters
 from benchmarks.steps.steps import choice_of, ladder_steps
-from pyclgemm import CpuConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
@@ -27,8 +26,12 @@ GPUS = (
 )  # fmt: skip
 CPUS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 
-#: Parameters that a step changes, where they are the same on all GPUs.
-CHANGES = {"4": {"STAGES"}, "5a": {"PADA", "PADB"}, "7": {"KWI"}}
+#: Parameters that a step changes, where they are the same on all devices of a type.
+CHANGES = {
+    "gpu": {"4": {"STAGES"}, "5a": {"PADA", "PADB"}, "7": {"KWI"}},
+    "cpu": {"4": {"PREFETCHB"}, "5": {"KC", "MC"}, "6": {"VW", "NR"}, "7": {"NR"},
+            "8": {"PREFETCHC"}},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", [*GPUS, *CPUS])
@@ -43,15 +46,15 @@ def test_steps_are_valid_and_differ(architecture):
         assert kernel_sources(product, step.config, traits)
         for sentence in (step.what, step.why):
             assert sentence.endswith(".") and ". " not in sentence.replace("cp.async", "")
+    for before, step in itertools.pairwise(steps):
+        changed = set(changed_parameters(before, step))
+        assert changed == CHANGES[traits.type].get(step.name, changed)
 
 
 @pytest.mark.parametrize("architecture", GPUS)
 def test_the_parameters_of_the_steps_of_a_gpu(architecture):
     steps = ladder_steps(4096, typical_traits(architecture))
     by_name = {step.name: step.config.tiles for step in steps}
-    for before, step in itertools.pairwise(steps):
-        changed = set(changed_parameters(before, step))
-        assert changed and changed == CHANGES.get(step.name, changed)
     for name, parameters in {
         "1": {"MWI": 1, "NWI": 1, "SA": 0, "SB": 0},
         "2": {"MWG": 32, "NWG": 32, "KWG": 32, "SA": 1, "SB": 1},
@@ -71,7 +74,6 @@ def test_texts_depend_on_the_device():
         return step.what + step.why
 
     assert "one element" in text("sm_90", "2") and "four elements" in text("gfx1100", "2")
-    assert "128 x 128" in text("sm_90", "3a") and "64 x 64" in text("gfx1100", "3a")
     assert "v_dual_fmac" in text("gfx1100", "6") and "second set" in text("sm_90", "6")
     assert "four times as deep are" in text("sm_90", "8") and "twice" in text("sm_80", "8")
     assert "cp.async" in text("sm_80", "8") and "cp.async" not in text("sm_75", "8")
@@ -82,16 +84,6 @@ def test_the_last_step_is_the_librarys_choice_on_a_tuned_device():
     for architecture, size in (("sm_90", 4096), ("x86-64-v4", 1024)):
         traits = typical_traits(architecture)
         assert ladder_steps(size, traits)[-1].config == choice_of(size, traits).config
-
-
-def test_the_parameters_of_the_steps_of_a_cpu():
-    steps = {step.name: step.config for step in ladder_steps(1024, typical_traits("x86-64-v3"))}
-    for name, parameters in {
-        "4": {"PREFETCHB": 1}, "5": {"KC": 256, "MC": 512}, "6": {"VW": 8, "NR": 8},
-        "7": {"NR": 24}, "8": {"PREFETCHC": 1},
-    }.items():  # fmt: skip
-        before = steps[{"4": "3b"}.get(name, str(int(name) - 1))]
-        assert isinstance(before, CpuConfig) and steps[name] == replace(before, **parameters)
 
 
 def test_the_report_has_a_page_for_each_step(tmp_path):

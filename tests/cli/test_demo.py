@@ -1,8 +1,5 @@
 """The parts of the demo, on small products and a short training."""
 
-from __future__ import annotations
-
-import io
 import sys
 from unittest.mock import Mock, patch
 
@@ -43,10 +40,9 @@ def test_probabilities_that_do_not_agree():
 
 
 @pytest.mark.parametrize(("same", "words"), [(450, "450 of 450"), (449, "DO NOT AGREE: 449")])
-def test_the_comparison_is_printed(same, words):
-    console = Console(width=120, record=True, file=io.StringIO())
-    demo.print_agreement(console, demo.Agreement(450, same, 2e-7, 0.98, 0.98))
-    assert words in console.export_text()
+def test_the_comparison_is_printed(capsys, same, words):
+    demo.print_agreement(Console(width=120), demo.Agreement(450, same, 2e-7, 0.98, 0.98))
+    assert words in capsys.readouterr().out
 
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):

@@ -1,10 +1,7 @@
 """The command line, run by click's runner: its output, its errors, and shapes as arguments."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +15,8 @@ from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.features import features_of
 from tests.support.checks import raises
 from tests.support.system import output_of, rank_of
+
+SQUARE = " ".join(map(str, SUITES["square"]))
 
 
 @pytest.fixture
@@ -99,7 +98,6 @@ def test_source_and_explain_need_no_device(no_device, command, words):
         ),
         ("profile 8x8x8*5", "'8x8x8*5' is not of the form MxNxK"),
         ("profile 2x3x4 --rounds 0", "--rounds"),
-        ("precision 2x3", "is not of the form MxNxK"),
         ("precision --data odd", "--data"),
         ("ab", "give a --change KEY=VALUE, or --table FILE"),
         ("ab --change KWG", "config is 'KWG'"),
@@ -111,9 +109,7 @@ def test_source_and_explain_need_no_device(no_device, command, words):
         ("ab --change KWG=1 --change KWG=2 --technique x", "names one change"),
         ("ab --table no-such-file", "does not exist"),
         ("tune --shapes 8x8", "shapes has '8x8', which is no suite"),
-        ("tune --shapes=", "shapes is ''"),
         ("tune --budget 0", "0.0 is not in the range"),
-        ("tune --dtype int16", "'int16' is not one of"),
         ("tune --contribute .", "is a directory"),
     ],
 )
@@ -133,8 +129,6 @@ def test_wrong_usage(home, command, message):
         ("explain 2x3x4 --architecture sm_90 --path cpu", "no database has a configuration"),
         ("explain 2x3x4 --architecture sm_90 --precision F64_F64_F64", "precision is 'F64_F64_F"),
         ("explain 2x3x4 --device no-such-device", "device is 'no-such-device'"),
-        ("profile 2x3x4 --device no-such-device", "device is 'no-such-device'"),
-        ("profile 2x3x4 --config FOO=1", "has no parameter FOO"),
         ("tune --device no-such-device", "device is 'no-such-device'"),
         ("tune --precision F64_F64_F64", "the operands are float32"),
     ],
@@ -145,11 +139,6 @@ def test_errors_of_the_library_are_one_line(home, monkeypatch, device, command, 
     assert output.startswith("Error: ")
     assert message in output
     assert len(output.splitlines()) == 1 or "no-such-device" in command
-
-
-def test_an_interrupted_command_says_so(monkeypatch):
-    monkeypatch.setattr(cli, "find_devices", Mock(side_effect=KeyboardInterrupt))
-    assert "Aborted" in output_of("devices", code=1)
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))
@@ -183,32 +172,26 @@ def test_the_suite_of_layouts_has_odd_sizes_for_short_and_long_sums():
         assert max(rows) > 2000 > 100 > min(rows)
 
 
-def shapes_of(text):
-    """The shapes of words: suites by name, and shapes as text."""
-    return [one for word in text.split() for one in SUITES.get(word) or [GemmShape.parse(word)]]
-
-
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
         ("3x2x1, 5x6x7 ,,3x2x1", "3x2x1 5x6x7"),
-        ("8x8x8,square", "8x8x8 square"),
-        ("256x256x256,square", "square"),
+        ("8x8x8,square", f"8x8x8 {SQUARE}"),
+        ("256x256x256,square", SQUARE),
         (shape_text((7, 8, 9)), "7x8x9"),
         # Layouts and padding make products different.
         ("3x2x1:NT,3x2x1,3x2x1+7,3x2x1:NN,3x2x1*9", "3x2x1:NT 3x2x1 3x2x1+7 3x2x1*9"),
     ],
 )
 def test_parts_are_joined_in_order_without_repetitions(text, shapes):
-    assert parse_products(text) == shapes_of(shapes)
+    assert " ".join(map(str, parse_products(text))) == shapes
 
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "shapes.txt"
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
-    expected = shapes_of("64x3072x768 64x768x3072 1x2x3 square")
-    assert parse_suite(str(path)) == expected
-    assert parse_suite(f"9x9x9,{path}") == [*shapes_of("9x9x9"), *expected]
+    shapes = parse_suite(f"9x9x9,{path}")
+    assert " ".join(map(str, shapes)) == f"9x9x9 64x3072x768 64x768x3072 1x2x3 {SQUARE}"
     for content, words in (b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "be read"):
         path.write_bytes(content)
         with pytest.raises(ArgumentError, match=words):
@@ -218,7 +201,8 @@ def test_a_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("read", "texts", "words"),
     [
-        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "3x4x5:NC"], "shapes"),
+        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "axbxc", "3x4x5:NC",
+                          "3x4x5+", "3x4x5*", "3x4x5*0", "3x4x5*x"], "shapes"),
         (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
          "only contiguous matrices"),
     ],

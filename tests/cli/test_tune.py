@@ -1,12 +1,9 @@
 """``python -m pyclgemm tune`` and ``calibrate``: their output, their files and their errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from unittest.mock import Mock
@@ -20,7 +17,7 @@ from pyclgemm.selection.database import load_database, read_file
 from pyclgemm.tuning import calibrate, tuner
 from tests.support.arrays import assert_gemm, draw
 from tests.support.databases import document, predict
-from tests.support.system import output_of, tree_first, wait_until
+from tests.support.system import ended, output_of, start_python, wait_until
 
 pytest.importorskip("optuna")
 
@@ -115,27 +112,12 @@ def test_a_calibration_is_saved(home, traits, monkeypatch, seconds, timer, words
     assert bool(list(home.rglob("ceilings/*.json"))) == (words == "Interrupted after")
 
 
-@pytest.fixture
-def start(home):
-    """A function that starts the tuner, by default with a measuring process without a device."""
+def start(*arguments, module="tests.fuzz.stub_tuner"):
+    """Start the tuner, by default with a measuring process without a device."""
     if sys.platform == "win32":
         pytest.skip("the tests of a started tuner send POSIX signals")
-
-    def begin(*arguments, module="tests.fuzz.stub_tuner"):
-        command = [sys.executable, "-m", module, "tune", "--shapes", "48x48x48", "--budget", "600"]
-        return subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=tree_first(), start_new_session=True,
-        )  # fmt: skip
-
-    return begin
-
-
-def ended(process, status):
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == status, output
-    assert "Traceback" not in output
-    return output
+    command = ("-m", module, "tune", "--shapes", "48x48x48", "--budget", "600")
+    return start_python(*command, *arguments, start_new_session=True)
 
 
 def wait_for(home, pattern):
@@ -157,7 +139,7 @@ WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
     ],
     ids=range(5),
 )
-def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, content, words):
+def test_files_that_cannot_be_written_are_named_at_once(home, blocked, content, words):
     path = home / blocked.split("/")[0]
     path.write_text(content)
     contribute = ("--contribute", str(home / blocked)) if "json" in blocked else ()
@@ -168,36 +150,26 @@ def test_files_that_cannot_be_written_are_named_at_once(home, start, blocked, co
     assert not list(home.rglob("*.jsonl"))
 
 
-def test_records_that_cannot_be_saved_are_printed(home, start):
+def test_a_run_continues_without_its_log_and_prints_the_records_that_it_cannot_save(home):
     process = start()
-    wait_for(home, "*.jsonl")
-    folder = wait_for(home, "databases")
+    log, folder = wait_for(home, "*.jsonl"), wait_for(home, "databases")
+    log.unlink()
+    log.mkdir()  # root may write to every file
     shutil.rmtree(folder)
     folder.write_text("in the way")
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     output = ended(process, 1)
-    assert "Error: the database cannot be written" in output
+    assert "will not resume" in output and "Error: the database cannot be written" in output
     (printed,) = [line for line in output.splitlines() if line.startswith("{")]
     (home / "by-hand.json").write_text(printed)
     (entry,) = read_file(home / "by-hand.json").entries
     assert [str(record.shape) for record in entry.records] == ["48x48x48"]
 
 
-def test_the_run_continues_when_its_log_cannot_be_written(home, start):
-    process = start()
-    log = wait_for(home, "*.jsonl")
-    log.unlink()
-    log.mkdir()  # root may write to every file
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    output = ended(process, 0)
-    assert "saved in" in output and "will not resume" in output
-    read_file(wait_for(home, "databases/*.json"))
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_run_that_a_signal_ends_saves_its_records(home, start, name, status):
+def test_a_run_that_a_signal_ends_saves_its_records(home, name, status):
     process = start(module="pyclgemm")
     wait_for(home, "tuning/*.jsonl")
     # Terminals and service managers send the signal to the measuring process, too.

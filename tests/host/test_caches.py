@@ -7,25 +7,21 @@ import os
 import random
 import re
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from unittest.mock import Mock
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm import CpuConfig
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build as kernel_cache
 from pyclgemm.runtime.build import compile_program
-from pyclgemm.tuning.process import Logged, Outcome, TuningLog
-from tests.support.system import tree_first
+from tests.support.system import ended, start_python
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
 
@@ -50,15 +46,11 @@ print(json.dumps([names, [str(one.message) for one in told if one.category is Ca
 
 def multiply(home):
     """Run `_MULTIPLY` in a new process: the devices that multiplied right, and the warnings."""
-    environment = tree_first() | {"HOME": str(home)}
-    for name in ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE"):
-        environment.pop(name, None)
-    process = subprocess.run(
-        [sys.executable, "-c", _MULTIPLY],
-        capture_output=True, text=True, timeout=120, env=environment,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    unset = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE")
+    environment = {name: os.environ[name] for name in os.environ if name not in unset}
+    environment["HOME"] = str(home)
+    process = start_python("-c", _MULTIPLY, environment=environment, stderr=None)
+    return json.loads(ended(process, 0).splitlines()[-1])
 
 
 @functools.cache
@@ -94,8 +86,8 @@ def test_a_file_in_the_place_of_home(tmp_path):
     home = tmp_path / "home"
     home.write_text("")
     assert_works_with_a_warning(home, str(home))
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", "import pyclgemm"]
-    subprocess.run(command, env=tree_first() | {"HOME": str(home)}, check=True)
+    command = ("-W", "error::RuntimeWarning", "-c", "import pyclgemm")
+    ended(start_python(*command, environment=os.environ | {"HOME": str(home)}), 0)
 
 
 @pytest.fixture(scope="module")
@@ -214,10 +206,12 @@ def test_a_damaged_kernel_is_compiled_again(kept):
     assert answer() == 42
 
 
-# Ceilings and logs
+# Ceilings
 
 
-def test_damaged_ceilings_are_measured_again(tmp_path, monkeypatch, queue):
+def test_ceilings_are_measured_again_if_damaged_or_of_another_driver(
+    tmp_path, monkeypatch, queue, traits
+):
     true = Ceilings({"float32": 100.0}, 20.0, None, 30.0, 1e-6, "2026-01-01", {"matrix": 1.0})
     measure = Mock(return_value=[asdict(true)])
     monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
@@ -239,18 +233,10 @@ def test_damaged_ceilings_are_measured_again(tmp_path, monkeypatch, queue):
     ceilings_cache.ceilings_of(queue)
     assert measure.call_count == 1 + len(damaged)
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_log_that_was_cut_short_keeps_its_other_lines(tmp_path):
-    config = CpuConfig(MR=6, NR=16, KC=256, VW=8)
-    trials = [Logged(GemmShape(n, n, n), config, Outcome("fine", n * 1e-9)) for n in (8, 9, 10)]
-    log = TuningLog(tmp_path / "log.jsonl")
-    log.append(trials[0])
-    log.append(trials[1])
-    content = log.path.read_bytes()
-    first = content.index(b"\n")
-    for size in range(len(content)):
-        log.path.write_bytes(content[:size])
-        log.append(trials[2])
-        whole = [trials[0]] * (size >= first) + [trials[1]] * (size == len(content) - 1)
-        assert list(log) == [*whole, trials[2]]
+    other_driver = replace(traits, driver=traits.driver + "1")
+    monkeypatch.setattr(ceilings_cache, "traits_of", lambda device: other_driver)
+    ceilings_cache.ceilings_of(queue)
+    assert measure.call_count == 2 + len(damaged)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(ceilings_cache, "ceilings_folder", lambda: path)  # which is a file
+    assert ceilings_cache.ceilings_of(queue) == true

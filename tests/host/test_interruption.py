@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyclgemm.host.process import ended_as_by_hand, postponed
-from tests.support.system import is_running, rank_of, tree_first, wait_until
+from tests.support.system import ended, is_running, rank_of, start_python, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -63,9 +62,6 @@ def test_other_threads_handle_no_signals():
         assert pool.submit(work).result()
 
 
-_FOLDERS = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "command",
@@ -77,18 +73,13 @@ _FOLDERS = ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
     ],
 )
 def test_every_long_command_ends_at_sigterm(command, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pyclgemm", *command.split()],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=tree_first() | dict.fromkeys(_FOLDERS, str(tmp_path)),
-    )  # fmt: skip
+    folders = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"), str(tmp_path))
+    process = start_python("-m", "pyclgemm", *command.split(), environment=os.environ | folders)
     time.sleep(3)
     process.terminate()
-    output, _ = process.communicate(timeout=60)
     # -15: Python was still importing the library. -2: the signal came during `exec` of a text (as
     # in an import of SciPy); CPython then always ends as by SIGINT.
-    assert process.returncode in (143, -15, -2), output
-    assert "Traceback" not in output
+    ended(process, 143, -15, -2)
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -119,8 +110,7 @@ process.run(Trial(GemmShape(8, 8, 8), CpuConfig(MR=4, NR=16, KC=128, VW=8)), 100
 def hanging(device, tmp_path):
     """A process whose trial hangs on a device, and the identifier of its measuring process."""
     begun = tmp_path / "begun"
-    command = [sys.executable, "-c", _PARENT, rank_of(device), str(begun)]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tree_first())
+    parent = start_python("-c", _PARENT, rank_of(device), str(begun), stderr=None)
     try:
         worker = int(parent.stdout.readline())
         wait_until(begun.exists, "the trial did not begin", 20)
@@ -196,10 +186,6 @@ def test_an_interpreter_that_ends_early_ends_with_its_own_status(device, tmp_pat
     if way == "a forked child that exits" and "NVIDIA" in device.platform.name:
         pytest.skip("NVIDIA's driver crashes in a child that releases its parent's objects")
     # Without a cache, kernels still compile when the interpreter exits.
-    cold = {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", _EXIT + WAYS[way], device.platform.name],
-        env=tree_first() | cold, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert run.returncode == (3 if way == "an error" else 0), run.stderr[-4000:]
-    assert "Traceback" not in run.stderr
+    cold = os.environ | {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
+    process = start_python("-c", _EXIT + WAYS[way], device.platform.name, environment=cold)
+    ended(process, 3 if way == "an error" else 0)

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import pickle
 import stat
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from pyclgemm import FileError
 from pyclgemm.host.files import Purpose, append_line, check_writable, locked, write_whole
-from tests.support.system import tree_first
+from tests.support.system import start_python
 
 PURPOSE = Purpose("the list of fish", "name another pond")
 WRITERS = [write_whole, append_line]
@@ -175,6 +174,14 @@ def test_a_line_that_another_process_is_writing_is_not_ended(tmp_path):
     assert log.read_text() == "half and half\nnext\n"
 
 
+def test_a_line_that_was_cut_off_is_ended(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("whole\nha")
+    append_line(log, "next", PURPOSE)
+    append_line(log, "last", PURPOSE)
+    assert log.read_text() == "whole\nha\nnext\nlast\n"
+
+
 _HOLDER = """
 import sys, time
 from pathlib import Path
@@ -188,8 +195,7 @@ with locked(Path(sys.argv[1]), Purpose("x", "y")):
 @posix
 def test_a_lock_is_waited_for_and_ends_with_its_process(tmp_path):
     path = tmp_path / "fish.json"
-    command = [sys.executable, "-c", _HOLDER, str(path)]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tree_first())
+    holder = start_python("-c", _HOLDER, str(path))
     try:
         assert holder.stdout.readline() == "held\n"
         impatient = locked(path, PURPOSE, seconds=0.2)

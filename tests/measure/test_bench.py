@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -76,14 +75,14 @@ def test_contenders_take_turns_with_pauses():
     assert "".join(order).endswith("abbaabbaabbaab")
     assert samples(timings) == [7, 7]
     assert timings["a"].median == pytest.approx(1e-3, rel=0.01)
-    assert time.slept == pytest.approx(2.0 * (time.seconds - time.slept), rel=0.01)
+    rested = sum(time.pauses)
+    assert rested == pytest.approx(2.0 * (time.seconds - rested), rel=0.01)
 
 
 def test_the_order_can_be_shuffled_and_the_reported_progress_adds_up_to_one():
     order, progress = [], []
     contenders = fakes(1e-3, 2e-3, then=lambda contender: order.append(contender.name))
-    timings = run(contenders, rng=np.random.default_rng(0), rounds=9, report=progress.append)
-    assert timings["b"].median == pytest.approx(2e-3, rel=0.01)
+    run(contenders, rng=np.random.default_rng(0), rounds=9, report=progress.append)
     rounds = ["".join(pair) for pair in zip(order[-18::2], order[-17::2], strict=True)]
     assert set(rounds) == {"ab", "ba"}
     assert sum(progress) == pytest.approx(1.0)
@@ -142,16 +141,6 @@ def test_an_interrupted_run_keeps_its_samples():
     with pytest.raises(KeyboardInterrupt):
         bench.run()
     assert samples(bench.timings()) == [3, 2]
-
-
-def test_calls_continue_with_the_next_set():
-    called = []
-    calls = Calls("x", [partial(called.append, number) for number in range(3)])
-    for count in (2, 2):
-        calls.enqueue(count)
-    calls.restart()
-    calls.enqueue(1)
-    assert called == [0, 1, 2, 0, 0]
 
 
 def test_every_user_has_a_pace_for_every_device():

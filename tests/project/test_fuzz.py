@@ -16,17 +16,15 @@ import pytest
 from tests.fuzz.expected import wanted_product
 from tests.support.poisoned import poison_allocations
 from tests.support.reference import fault_of
-from tests.support.system import ROOT, tree_first
+from tests.support.system import start_python, tree_first
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer ends groups of processes")
 
-LIMIT = 120
-FUZZ = (sys.executable, "-m", "tests.fuzz")
-OF_TREE = {"cwd": ROOT, "env": tree_first(), "text": True}
-
 
 def fuzz(*arguments):
-    return subprocess.run([*FUZZ, *arguments], capture_output=True, timeout=LIMIT, **OF_TREE)
+    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": tree_first()}
+    return subprocess.run(command, **options)
 
 
 def fuzz_toy(toy, *arguments):
@@ -129,13 +127,13 @@ def test_the_seed_decides_the_cases_and_a_run_is_resumed(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_its_totals(number):
     toy = ("--campaign", "tests.support.fuzz_toy:Toy", "--seconds", "600", "--jobs", "2")
-    process = subprocess.Popen([*FUZZ, *toy], stdout=subprocess.PIPE, **OF_TREE)
+    process = start_python("-m", "tests.fuzz", *toy)
     try:
         assert process.stdout.readline().startswith("seed ")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(3)
         process.send_signal(number)
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 130

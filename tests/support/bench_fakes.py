@@ -10,10 +10,6 @@ class FakeTime:
         self.seconds = 0.0
         self.pauses = []
 
-    @property
-    def slept(self):
-        return sum(self.pauses)
-
     def clock(self):
         return Clock(lambda: self.seconds, self._sleep)
 

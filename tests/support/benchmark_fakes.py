@@ -79,20 +79,19 @@ class FakeTorch:
     float32, int16, bfloat16 = np.float32, np.int16, ml_dtypes.bfloat16
 
     def __init__(self):
-        self.called, self.slept = [], []
-        self._captured = None
+        self.called, self._products = [], []
         for name in ("matmul", "mm", "_int_mm", "addmm", "_addmm_activation"):
             setattr(self, name, partial(self._multiply, name))
         self.backends = MagicMock()
-        self.cuda = MagicMock(_sleep=self.slept.append, graph=self._capture)
+        self.cuda = MagicMock(graph=self._capture)
         self.cuda.CUDAGraph = SimpleNamespace
 
     @contextmanager
     def _capture(self, graph):
-        products = self._captured = []
+        first = len(self._products)
         yield
-        self._captured = None
-        graph.replay = lambda: [product() for product in products]
+        captured = self._products[first:]
+        graph.replay = lambda: [product() for product in captured]
 
     def from_numpy(self, array):
         if array.dtype.name == "bfloat16":
@@ -115,7 +114,5 @@ class FakeTorch:
                 value = np.maximum(value + added[0].astype(float), 0)
             out[...] = value.astype(out.dtype)
 
-        if self._captured is None:
-            product()
-        else:
-            self._captured.append(product)
+        product()
+        self._products.append(product)

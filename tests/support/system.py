@@ -1,7 +1,8 @@
 """Processes that tests start, and what the command line prints."""
 
-import io
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,21 @@ def tree_first(environment=os.environ):
     """An environment whose Python imports this tree, and then what this process can."""
     path = (str(ROOT), environment.get("PYTHONPATH"))
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def start_python(*arguments, environment=os.environ, **options):
+    """Start Python with this tree; its output and errors are one text, unless options say else."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, env=tree_first(environment), **pipes | options)
+
+
+def ended(process, *statuses):
+    """What a process prints that ends with one of these statuses: never a traceback."""
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode in statuses, output[-4000:]
+    assert "Traceback" not in output
+    return output
 
 
 def is_running(pid):
@@ -40,9 +56,10 @@ def wait_until(condition, what, seconds=60.0, pause=0.02):
 
 
 def text_of(table):
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
 
 
 def output_of(*arguments, code=0, command=main):
