@@ -1,7 +1,13 @@
 ## Slabs of a warpgroup kernel that the lanes of a warpgroup copy by NVIDIA's cp.async. The end of the copies
 ## is signalled to a barrier in local memory (PTX ISA, "cp.async", "cp.async.mbarrier.arrive").
 ##
-## Context: stored (C type of an element of A and B in memory), and as wgmma/wgmma.cl.mako has it.
+## Rows of 1- and 2-byte elements may start between words of 4 bytes. Their words are copied from the one in
+## which they start, with a word more at the end of each row of the slab, and are shifted in local memory while
+## copies of later slabs run.
+##
+## Context: stored (C type of an element of A and B in memory), copies_ahead (slabs that are copied while an
+## earlier one is shifted), row_ends (words at the ends of all rows of a stage), and as wgmma/wgmma.cl.mako
+## has it.
 <%namespace name="slabs" file="/wgmma/slab.mako"/>
 <%!
     def offset_of(slab, row, element):
@@ -11,6 +17,17 @@
 
     def unrolling(count):
         return "#pragma unroll" + (" 8" if count > 16 else "")
+
+    def address(copies, slab):
+        """The address in local memory of part `i` of a lane."""
+        if copies.vectors.alternates:  # every other part lies in the other half of the permuted 128 bytes
+            slab = f"({slab} ^ i % 2 * 64)"
+        return f"{slab} + i * {copies.vectors.step}"
+
+    def row_ends_at(copies, stage):
+        """The end of the first row that this lane's part of a sub-group copies."""
+        operand = "A_ROW_ENDS + " if copies.name == "b" else ""
+        return f"row_ends + {stage} * ROW_ENDS + {operand}item / {copies.vectors.across}"
 %>
 
 <%def name="functions()" filter="trim">
@@ -28,6 +45,32 @@ static inline void arrive_when_copied(const uint barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");
 }
+% if row_ends:
+
+// The value that the next lane of this sub-group passes as `own`.
+static inline uint of_next_lane(const uint own)
+{
+    uint held;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
+        : "=r"(held) : "r"(own), "r"((uint)get_local_id(0) + 1 & 31) : "memory");
+    return held;
+}
+% endif
+</%def>
+
+## Rows of the slabs whose words are shifted: by how many bytes.
+<%def name="shifts()" filter="trim">
+            % for copies in operands:
+            % if copies.shifted:
+<%
+    name = copies.name
+    tile = f"{name}_tile + {name}_row" if copies.along_k else f"{name}_row"
+    start = offset_of(copies, tile, "0" if copies.along_k else f"{name}_tile")
+%>\
+            // Rows start so many bytes behind a word: all rows of this lane, in all slabs.
+            const uint ${name}_shift = (ulong)(${name} + ${start}) & 3;
+            % endif
+            % endfor
 </%def>
 
 ## A lane's first vector of every slab: its row, its first element, and its offset in local memory.
@@ -49,6 +92,10 @@ static inline void arrive_when_copied(const uint barrier)
 
 ## Copies slabs `first` to `last` of a tile as stages become empty. Elements outside the matrix are zero.
 <%def name="copy_slabs()" filter="trim">
+                % if row_ends:
+                ${shifts()}
+                int oldest = stage;  // of the stages that are copied, but not yet shifted
+                % endif
                 #pragma unroll 1
                 for (extent slab = first; slab < last; ++slab) {
                     ${slabs.slab_origin()}
@@ -65,9 +112,86 @@ static inline void arrive_when_copied(const uint barrier)
                     ${copy_along_tile(copies)}
                     % endif
                     % endfor
+                    % if row_ends and not copies_ahead:
+                    asm volatile("cp.async.wait_all;" : : : "memory");
+                    ${shift_slab()}
+                    % elif row_ends:
+                    asm volatile("cp.async.commit_group;" : : : "memory");
+                    if (slab >= first + ${copies_ahead}) {
+                        asm volatile("cp.async.wait_group ${copies_ahead};" : : : "memory");
+                        ${shift_slab()}
+                    }
+                    % else:
                     arrive_when_copied(full + 8 * stage);
+                    % endif
                     ${slabs.next_stage()}
                 }
+                % if row_ends and copies_ahead:
+                asm volatile("cp.async.wait_all;" : : : "memory");
+                for (extent slab = max(first, (extent)(last - ${copies_ahead})); slab < last; ++slab) {
+                    ${shift_slab()}
+                }
+                % endif
+</%def>
+
+## Shifts the words of the oldest stage; each row is that of one sub-group or of half of one.
+<%def name="shift_slab()" filter="trim">
+                    {
+                        // The words that other lanes have copied are there, too.
+                        asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
+                        const int slabs_at = oldest * (A_BYTES + B_BYTES);
+                        % for copies in operands:
+                        % if copies.shifted:
+                        ${shift_words(copies)}
+                        % endif
+                        % endfor
+                        arrive(full + 8 * oldest);
+                        oldest = oldest + 1 == STAGES ? 0 : oldest + 1;
+                    }
+</%def>
+
+<%def name="shift_words(copies)" filter="trim">
+<%
+    name, parts = copies.name, copies.vectors
+    whole_sub_group = parts.across == 32
+    slab = f"{name}_words_at"
+%>\
+                        const int ${slab} = slabs_at + ${"A_BYTES + " if name == "b" else ""}${name}_offset_in_slab;
+                        const __local uint *${name}_ends = ${row_ends_at(copies, "oldest")};
+                        % if whole_sub_group:
+                        if (${name}_shift != 0) {
+                        % else:
+                        {
+                        % endif
+                            ${unrolling(copies.count)}
+                            for (int i = 0; i < ${copies.count}; ++i) {
+                                __local uint *word = (__local uint *)(memory + (${address(copies, slab)}));
+                                const uint own = *word;
+                                const uint next = of_next_lane(own);
+                                const bool is_last = item % ${parts.across} == ${parts.across - 1};
+                                const ulong both = (ulong)(is_last ? ${name}_ends[i * ${parts.rows}] : next) << 32 | own;
+                                *word = (uint)(both >> 8 * ${name}_shift);
+                            }
+                        }
+</%def>
+
+## The word behind each row of the slab, copied by one of the row's lanes.
+<%def name="copy_row_ends(copies, row, box, end, first)" filter="trim">
+<%
+    name, parts = copies.name, copies.vectors
+    ends = f"address_of({row_ends_at(copies, 'stage')})"
+%>\
+                    for (int i = item % ${parts.across}; i < ${copies.count}; i += ${parts.across}) {
+                        const int row = ${row};
+                        % if box:
+                        const int box = ${box};
+                        % endif
+                        const extent left = ${end} - (${first}${" + box" if box else ""} - ${name}_element + ${copies.map.elements});
+                        const int inside = clamp(left, (extent)0, (extent)${parts.width}) * ${copies.map.element_bytes};
+                        copy_4_bytes(${ends} + i * ${4 * parts.rows},
+                            ${name}_vector - ${name}_element + ${copies.map.elements} + ${offset_of(copies, "row", "box" if box else "0")},
+                            row < ${name}_rows ? inside : 0);
+                    }
 </%def>
 
 ## k is contiguous: rows of the slab are positions along the tile.
@@ -75,15 +199,19 @@ static inline void arrive_when_copied(const uint barrier)
 <%
     name, first = copies.name, f"depth + {copies.name}_element"
     from_row = offset_of(copies, f"{name}_from + {name}_row", first)
+    start = f"{first} - {name}_before" if copies.shifted else first
 %>\
-                    const __global ${stored} *${name}_vector = ${name} + ${from_row};
+                    ${first_vector(copies, from_row)}
                     const extent ${name}_rows = ${copies.index} - ${name}_tile - ${name}_row;
-                    ${inside(copies, "k", first)}
+                    ${inside(copies, "k", start)}
                     ${unrolling(copies.count)}
                     for (int i = 0; i < ${copies.count}; ++i) {
                         const int row = i * ${copies.vectors.rows};
                         ${copy_one(copies, offset_of(copies, "row", "0"))}
                     }
+                    % if copies.shifted:
+                    ${copy_row_ends(copies, f"i * {copies.vectors.rows}", "", "k", start)}
+                    % endif
 </%def>
 
 ## k is not contiguous: boxes lie side by side along the tile, and have a row for each depth.
@@ -91,16 +219,33 @@ static inline void arrive_when_copied(const uint barrier)
 <%
     name, first = copies.name, f"{copies.name}_from + {copies.name}_element"
     from_row = offset_of(copies, f"depth + {name}_row", first)
+    start = f"{first} - {name}_before" if copies.shifted else first
+    row = f"i % {copies.vectors.per_box} * {copies.vectors.rows}"
+    box = f"i / {copies.vectors.per_box} * {copies.map.elements}"
 %>\
-                    const __global ${stored} *${name}_vector = ${name} + ${from_row};
+                    ${first_vector(copies, from_row)}
                     const extent ${name}_rows = k - depth - ${name}_row;
                     ${unrolling(copies.count)}
                     for (int i = 0; i < ${copies.count}; ++i) {
-                        const int row = i % ${copies.vectors.per_box} * ${copies.vectors.rows};
-                        const int box = i / ${copies.vectors.per_box} * ${copies.map.elements};
-                        ${inside(copies, copies.index, f"{first} + box")}
+                        const int row = ${row};
+                        const int box = ${box};
+                        ${inside(copies, copies.index, f"{start} + box")}
                         ${copy_one(copies, offset_of(copies, "row", "box"))}
                     }
+                    % if copies.shifted:
+                    ${copy_row_ends(copies, row, box, copies.index, start)}
+                    % endif
+</%def>
+
+## A lane's first vector, from the start of a word.
+<%def name="first_vector(copies, offset)" filter="trim">
+<% name = copies.name %>\
+                    % if copies.shifted:
+                    const int ${name}_before = ${name}_shift${f" / {copies.map.element_bytes}" if copies.map.element_bytes > 1 else ""};
+                    const __global ${stored} *${name}_vector = ${name} + ${offset} - ${name}_before;
+                    % else:
+                    const __global ${stored} *${name}_vector = ${name} + ${offset};
+                    % endif
 </%def>
 
 ## k is contiguous in local memory, but not in the matrix: each element is copied by itself.
@@ -126,10 +271,7 @@ static inline void arrive_when_copied(const uint barrier)
 <%def name="copy_one(copies, offset)" filter="trim">
 <%
     name, size = copies.name, copies.vectors.bytes
-    slab = f"{name}_slab"
-    if copies.vectors.alternates:
-        slab = f"({slab} ^ i % 2 * 64)"  # every other row lies in the other half of the permuted 128 bytes
-    to = f"{slab} + i * {copies.vectors.step}"
+    to = address(copies, f"{name}_slab")
     inside = f"? {name}_inside" if copies.edges == "elements" else f"&& {name}_inside ? {size}"
 %>\
                         copy_${size}_bytes(${to}, ${name}_vector + ${offset}, row < ${name}_rows ${inside} : 0);
