@@ -20,9 +20,8 @@ from pyclgemm.selection.records import Entry, Match, Record, Threshold
 from pyclgemm.selection.select import alternatives, select
 from pyclgemm.tuning.tuner import save_result
 from tests.support import databases as db
-from tests.support.databases import DIRECT, FLOAT32, TILE, a_database, document, written
+from tests.support.databases import DIRECT, FLOAT32, TILE, a_database, document, result, written
 from tests.support.facts import HOPPER, cpu, gpu, recorded, smallest_gpu
-from tests.support.tuner_fakes import result
 from tests.support.typical_configs import GEMV
 
 

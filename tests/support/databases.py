@@ -1,4 +1,4 @@
-"""Configurations, database files and databases for tests that need no device."""
+"""Configurations, databases and a tuner's results for tests that need no device."""
 
 import json
 from dataclasses import replace
@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
 from pyclgemm.selection.records import Entry, Match, Source, Threshold
 from pyclgemm.selection.saving import extended_file
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
 from tests.support.facts import cpu, gpu, recorded
 from tests.support.typical_configs import CPU as SQUARE
 from tests.support.typical_configs import INDIRECT
@@ -87,6 +91,15 @@ def measured(records, threshold=None, traits=None):
     traits = traits or gpu()
     match = Match("device", traits.type, device=traits.name)
     return made_file(records, match, threshold, kind="measured")
+
+
+def result(best=NARROW, shape="512x512x512", traits=None, types=FLOAT32):
+    """The tuner's result for one product, which took a millisecond."""
+    shape = GemmShape.parse(shape) if isinstance(shape, str) else shape
+    standing = Standing(shape, shape.problem(*types))
+    if best is not None:
+        standing.note(best, Outcome("fine", 1e-3))
+    return TuningResult(traits or cpu(), *types, (standing,))
 
 
 GENERIC = made_file(

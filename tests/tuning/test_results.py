@@ -16,11 +16,10 @@ from pyclgemm.selection.select import select
 from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support import databases as db
-from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file
-from tests.support.databases import SQUARE as LARGE
+from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file, result
 from tests.support.facts import cpu, gpu, problem_of, recorded
-from tests.support.tuner_fakes import BEST, OTHER, result
 
+BEST, OTHER, LARGE = db.NARROW, db.ROWS, db.SQUARE
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
