@@ -271,19 +271,6 @@ def test_a_device_is_measured_calibrated_or_neither():
         assert standing(a_database(*files), gpu()) == expected
 
 
-def test_the_published_threshold_for_navi_14_decides():
-    traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
-    for text, path, last, reason in (
-        ("447x447x447", "direct", "indirect", "max(m, n) = 447 is below 448"),
-        ("448x448x448", "indirect", "direct", "max(m, n) = 448 is at least 448"),
-        ("2048x16x2048:TN", "indirect", "direct", "max(m, n) = 2048 is at least 448"),
-        ("1x4096x4096", "gemv", "direct", "max(m, n) = 4096 is at least 448"),
-    ):
-        choice = select(problem_of(text), traits, database)
-        assert (choice.path, choice.alternatives[-1].path) == (path, last)
-        assert choice.reason.startswith(f"{reason}, ")
-
-
 @pytest.mark.parametrize(("times", "is_replaced"), [(0.9, True), (1.1, True), (1.2, False)])
 def test_several_terms_must_be_clearly_faster_than_float32(times, is_replaced):
     entries = [
