@@ -90,15 +90,6 @@ def test_products_that_the_small_family_refuses(batch, sizes, config, message):
     assert message in refusal(config, problem(*sizes, batch=batch), gpu())
 
 
-def test_many_small_products_take_the_small_family(queue, traits):
-    many = np.ones((64, 8, 8), np.float32)
-    small = "small_cpu" if traits.type == "cpu" else "small"
-    paths = [pyclgemm.explain(queue, one, one).path for one in (many, many[0])]
-    assert paths[0] == small != paths[1]
-    many = many.astype(np.complex64)
-    assert (pyclgemm.explain(queue, many, many).path == "small") == (traits.type != "cpu")
-
-
 @pytest.mark.parametrize("kind", [list, tuple, np.asarray])
 def test_arrays_of_the_host(queue, rng, kind):
     a, b, c = draw(rng, (3, 4, 5), (3, 5, 6), (4, 6))
