@@ -66,14 +66,9 @@ def a_file(path, *entries):
     return db.file_of(entries, db.SM_90, name=path, kind="measured")
 
 
-def entry_of(file, name):
-    (entry,) = [entry for entry in file.entries if entry.name == name]
-    return entry
-
-
 def with_likes(likes):
-    """A file of entries, by name, with the `like` of each; only the one of float16 has records."""
-    content = a_file("x", *(Entry(*name, LENT if name == HALF else ()) for name in likes)).document
+    """A file of entries without records, by name, with the `like` of each."""
+    content = a_file("x", *(Entry(*name, ()) for name in likes)).document
     for entry, like in zip(content["entries"], likes.values(), strict=True):
         if like:
             entry["like"] = dict(zip(("dtype", "precision", "layout"), like, strict=False))
@@ -327,15 +322,14 @@ def test_records_that_two_processes_save_at_once_are_both_kept(path):
     assert [str(record.shape) for record in entry.own] == names
 
 
-def test_an_entry_without_records_has_those_of_another_without_their_speed(path):
-    double = ("float64", "F64_F64_F64")
-    file = read_file(written(path, with_likes({BRAIN: HALF, HALF: None, double: HALF})))
-    lender, entry = entry_of(file, HALF), entry_of(file, BRAIN)
+def test_an_entry_without_records_has_those_of_another_without_their_speed():
+    double = Entry("float64", "F64_F64_F64", (), like=LENDER)
+    entry, lender, double = a_file("mine", borrower(), LENDER, double).entries
     assert (lender.records, lender.own, lender.borrowed) == (LENT, LENT, ())
     assert entry.own == ()
     assert entry.records == entry.borrowed == without_speed(*LENT)
     # Warpgroup units multiply no float64; the others do.
-    assert entry_of(file, double).records == without_speed(*LENT[1:])
+    assert double.records == without_speed(*LENT[1:])
 
 
 REPEATED = Record(LITTLE, replace(DIRECT, GROUP_M=4), 21.0)
@@ -390,8 +384,8 @@ def tuned(path, best, shape, *entries, types=BRAIN):
     """Add a tuner's result to a file; returns its entries for float16 and bfloat16."""
     database_module.save_file(a_file(path, *entries))
     assert save_result(result(best, shape, HOPPER, types), path) == path
-    file = read_file(path)
-    return entry_of(file, HALF), entry_of(file, BRAIN)
+    entries = {entry.name: entry for entry in read_file(path).entries}
+    return entries[HALF], entries[BRAIN]
 
 
 FASTER = replace(DIRECT, GROUP_M=4)
