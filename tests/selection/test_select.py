@@ -6,13 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pyclgemm import CpuConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
-from pyclgemm.families.registry import families_with, family_of, violations
+from pyclgemm.families.registry import families_with, family_of
 from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.selection.database import Database, load_database
@@ -23,7 +21,6 @@ from tests.support import databases as db
 from tests.support.checks import raises
 from tests.support.databases import DIRECT, LARGE, SMALL, SQUARE, a_database, measured
 from tests.support.facts import cpu, gpu, problem, problem_of, recorded
-from tests.support.reference import DTYPES
 
 GENERIC = db.made_file(
     [recorded("64x64x64", db.INDIRECT), recorded("4096x4096x4096", LARGE),
@@ -299,22 +296,3 @@ def test_packed_rows_lie_along_k_where_units_read_along_k(architecture, dtype, p
     precision = resolve_precision(precision, dtype)
     found = packed_layout(512, 512, dtype, precision, typical_traits(architecture), load_database())
     assert found.along_k == along_k
-
-
-DEVICES = st.sampled_from(
-    [gpu(), gpu(vendor="amd", architecture="gfx1012", name="RX 5500 XT"), cpu(),
-     cpu(architecture="aarch64"), cpu(architecture=""), gpu(type="accelerator", vendor="altera")]
-)  # fmt: skip
-
-
-@given(*[st.integers(0, 20_000)] * 3, st.sampled_from(DTYPES), DEVICES)
-def test_shipped_files_give_valid_choices_with_and_without_a_packed_b(m, n, k, dtype, traits):
-    database = Database(load_database().groups[-1:])
-    packed = packed_layout(n, k, dtype, resolve_precision(None, dtype), traits, database)
-    for layout in (None, packed):
-        choice = select(problem(m, n, k, dtype, packed=layout), traits, database)
-        assert violations(choice.config, dtype, traits) == []
-        assert choice.path == choice.config.family
-        assert (choice.path in ("cpu", "small_cpu")) == (traits.type == "cpu")
-    if traits.type == "cpu":
-        assert packed == panels(choice.config.KC, choice.config.NR)
