@@ -73,13 +73,6 @@ def test_a_right_result_is_timed(bench):
     assert 0 < outcome.seconds < 1
 
 
-@pytest.mark.parametrize(("layout", "padding"), [("NN", 0), ("TN", 3), ("NT", 0), ("TT", 2)])
-@pytest.mark.parametrize("config", [CONFIG, BATCH_CONFIG], ids=lambda config: config.family)
-def test_a_batch_is_timed(bench, config, layout, padding):
-    outcome = bench.run(Trial(GemmShape(9, 12, 10, layout, padding, batch=33), config))
-    assert (outcome.status, outcome.reason) == ("fine", "") and outcome.seconds > 0
-
-
 def test_a_rival_is_timed_too_and_its_failure_is_not_the_candidates(bench, monkeypatch):
     outcome = bench.run(Trial(SHAPE, CONFIG, OTHER))
     assert outcome.seconds > 0 and outcome.rival_seconds > 0
@@ -175,7 +168,9 @@ def test_a_fault_after_which_the_device_is_unusable(bench, monkeypatch):
 def test_prepared_trials_are_not_compiled_again(bench, monkeypatch, trials):
     bench.prepare(trials)
     monkeypatch.delattr(build, "compile_program")
-    assert {bench.run(trial).status for trial in trials} == {"fine"}
+    for trial in trials:
+        outcome = bench.run(trial)
+        assert outcome.status == "fine" and outcome.seconds > 0
 
 
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)
