@@ -356,13 +356,10 @@ def test_own_records_come_first_and_hide_those_of_the_same_product_and_path(own,
     assert Entry(*BRAIN, own, like=Entry(*HALF, lent)).records == (*own, *without_speed(*borrowed))
 
 
-NEWER = replace(db.WGMMA, GROUP_M=4)
-
-
 def test_an_own_record_is_taken_before_a_borrowed_one_of_the_same_product():
     without_units = replace(HOPPER, wgmma=False, wgmma_refusal="a test")
     # Where the driver refuses an own record's path, the borrowed record of another path is taken.
-    for config in (NEWER, db.MATRIX):
+    for config in (replace(db.WGMMA, GROUP_M=4), db.MATRIX):
         database = a_database(a_file("mine", LENDER, borrower(Record(LARGE, config, 8e5))))
         assert select(LARGE.problem(*BRAIN), HOPPER, database).config == config
         assert select(LARGE.problem(*BRAIN), without_units, database).config == db.MATRIX
@@ -378,14 +375,6 @@ def test_a_borrowed_record_is_chosen_and_ranked_and_its_path_may_be_asked_for():
     offered = {one.config for one in alternatives(other, HOPPER, database)}
     assert {GEMV, db.WGMMA, db.MATRIX, DIRECT} <= offered
     assert choose(other, HOPPER, database, "wgmma").config == db.WGMMA
-
-
-def tuned(path, best, shape, *entries, types=BRAIN):
-    """Add a tuner's result to a file; returns its entries for float16 and bfloat16."""
-    database_module.save_file(a_file(path, *entries))
-    assert save_result(result(best, shape, HOPPER, types), path) == path
-    entries = {entry.name: entry for entry in read_file(path).entries}
-    return entries[HALF], entries[BRAIN]
 
 
 FASTER = replace(DIRECT, GROUP_M=4)
@@ -405,13 +394,9 @@ BATCH = replace(MIDDLE, batch=64)
     ],
 )
 def test_the_tuner_adds_own_records_and_keeps_like(path, best, shape, before, after, borrowed):
-    lender, entry = tuned(path, best, shape, LENDER, borrower(*before))
+    database_module.save_file(a_file(path, LENDER, borrower(*before)))
+    save_result(result(best, shape, HOPPER, BRAIN), path)
+    entry, lender = read_file(path).entries  # the changed one comes first
     assert entry.like == lender == LENDER
     assert entry.own == after
     assert entry.records == (*after, *without_speed(*borrowed))
-
-
-def test_a_record_that_the_tuner_adds_to_a_lender_is_borrowed(path):
-    lender, entry = tuned(path, NEWER, LARGE, LENDER, borrower(), types=HALF)
-    assert lender.own == (LENT[2], Record(LARGE, NEWER, 137400.0), LENT[1])
-    assert (entry.own, entry.records) == ((), without_speed(*lender.own))
