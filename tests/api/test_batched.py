@@ -19,7 +19,7 @@ from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.buffers import COLUMN, ROW, STRIDED
 from tests.support.cases import all_pairs
-from tests.support.checks import STEPS, cases, check_batch, skip_if_refused
+from tests.support.checks import STEPS, cases, check_gemm, skip_if_refused
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal
@@ -35,9 +35,9 @@ FOLLOWING = [
     "backwards shared interleaved matrix", "apart apart apart one",
 ]  # fmt: skip
 SIZES = [(37, 41, 45), (8, 8, 8), (1, 9, 8), (7, 5, 600), (0, 4, 3), (4, 0, 3), (4, 5, 0)]
-#: Options of `check_batch`.
+#: Options of `check_gemm`.
 BATCHES = [
-    *all_pairs(dtype=DTYPES, sizes=SIZES, steps=FOLLOWING, count=(4, 64)),
+    *all_pairs(dtype=DTYPES, sizes=SIZES, steps=FOLLOWING, batch=(4, 64)),
     # The CPU family computes a narrow result as the transposed product.
     *cases(
         [{"sizes": (130, 3, 70), "beta": 0.5, "c": STRIDED, "bias": True, "activation": "silu"}],
@@ -55,7 +55,7 @@ BATCHES = [
 @pytest.mark.parametrize("options", BATCHES)
 def test_batches(queue, require, options):
     require(options.get("dtype"), options.get("precision"))
-    check_batch(queue, **{"count": 5} | options)
+    check_gemm(queue, **{"batch": 5} | options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
@@ -130,7 +130,7 @@ def test_slices_of_one_buffer_are_one_launch(queue, config, sizes):
     skip_if_refused(queue, config)
     order = (4, 0, 6, 1, 5, 3, 2)
     with _launches(1):
-        check_batch(queue, 7, sizes, config=config, beta=0.5, c=ROW, order=order)
+        check_gemm(queue, sizes, batch=7, config=config, beta=0.5, c=ROW, order=order)
 
 
 @pytest.mark.parametrize("buffers", [1, 2, 4])

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -86,18 +87,14 @@ def ones(fresh_queue):
 def test_waits_on_the_device_and_not_on_the_host(fresh_queue, ones, gate, level, late):
     """For `wait_for`, or for an event of an array."""
     *operands, out = ones
-
-    def call(**options):
-        return transform3d(fresh_queue, *operands, level=level, out=out, **options)
-
+    call = partial(transform3d, fresh_queue, *operands, level=level, out=out)
     call()  # builds
     fresh_queue.finish()
-    options = {}
     if late is None:
-        options = {"wait_for": [gate.event]}
+        call = partial(call, wait_for=[gate.event])
     else:
         ones[late].add_event(gate.event)
-    _, event = gate.call(lambda: call(return_event=True, **options))
+    _, event = gate.call(partial(call, return_event=True))
     assert not is_complete(event)
     assert out.events == [event]
     gate.open()
