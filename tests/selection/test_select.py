@@ -75,7 +75,7 @@ def test_a_threshold_takes_paths_of_other_files_and_gives_way_to_measured_files(
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        *zip(*2 * [["50x70x64", "50x70x64:NT", "128x128x128*256", "64x64x65536"]], strict=True),
+        *((one, one) for one in ("50x70x64", "50x70x64:NT", "128x128x128*256", "64x64x65536")),
         ("1x700x64", "1x700x64:TN"),  # a single row is the same memory in both layouts
     ],
 )
