@@ -43,11 +43,6 @@ def bench(context, traits, monkeypatch, require, request):
     return worker.TrialBench(context, traits, dtype, resolve_precision(None, dtype))
 
 
-def fail_with(monkeypatch, error):
-    """Let every plan raise an error."""
-    monkeypatch.setattr(operands, "plan", Mock(side_effect=error))
-
-
 def spoil_results(monkeypatch, config, index, value):
     """Let plans of a configuration write a value at an index of the result, after the product."""
 
@@ -142,7 +137,7 @@ def test_a_result_that_is_not_written_is_wrong(bench, monkeypatch):
     ids=["compiler", "launch"],
 )  # fmt: skip
 def test_refusals_of_compiler_and_device(bench, monkeypatch, error, status, reason, prepared):
-    fail_with(monkeypatch, error)
+    monkeypatch.setattr(operands, "plan", Mock(side_effect=error))
     if prepared:
         bench.prepare([Trial(SHAPE, CONFIG)])
     outcome = bench.run(Trial(SHAPE, CONFIG))
@@ -150,9 +145,9 @@ def test_refusals_of_compiler_and_device(bench, monkeypatch, error, status, reas
 
 
 def test_a_fault_after_which_the_device_is_unusable(bench, monkeypatch):
-    fail_with(monkeypatch, cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
-    broken = Mock(side_effect=cl.LogicError("clEnqueueFillBuffer failed: INVALID_COMMAND_QUEUE"))
-    monkeypatch.setattr(worker.cl_array, "zeros", broken)
+    lost = Mock(side_effect=cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
+    monkeypatch.setattr(operands, "plan", lost)
+    monkeypatch.setattr(worker.cl_array, "zeros", lost)
     with pytest.raises(worker.DeviceLostError):
         bench.run(Trial(SHAPE, CONFIG))
 
