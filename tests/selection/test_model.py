@@ -17,7 +17,7 @@ from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.model import knowledge, standing
+from pyclgemm.selection.model import knowledge, known_of, standing
 from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
@@ -51,7 +51,7 @@ def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
     widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
-    kept = db.ranking(wanted, traits, BLANK)
+    kept = known_of(wanted, traits, BLANK).ranking(wanted)
     configs = [config for config, _ in kept.candidates]
     times = db.predict(configs, wanted, traits, BLANK)
     np.testing.assert_allclose(kept.seconds(wanted)[0], times, rtol=1e-12)
@@ -87,7 +87,7 @@ def corrections(text, configs, *records):
     """The factor by which records change the predicted time of each configuration on a product."""
     wanted = problem_of(text)
     database = a_database(measured([recorded("32x32x32", one) for one in configs] + [*records]))
-    ranked = db.ranking(wanted, gpu(), database).ordered(wanted)
+    ranked = known_of(wanted, gpu(), database).ranking(wanted).ordered(wanted)
     expected = {one.config: one.seconds for one in ranked}
     predicted = db.predict(configs, wanted, gpu(), database)
     return [expected[one] / time for one, time in zip(configs, predicted, strict=True)]

@@ -72,10 +72,6 @@ def a_database(*files):
     return Database((files,))
 
 
-def ranking(problem, traits, database):
-    return known_of(problem, traits, database).ranking(problem)
-
-
 def predict(configs, problem, traits, database):
     return known_of(problem, traits, database).predict(configs, problem)
 
