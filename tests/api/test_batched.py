@@ -17,9 +17,10 @@ import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
-from tests.support.buffers import ALIGNED, COLUMN, ROW, ROW_ALIGNED, STRIDED, Layout
-from tests.support.checks import STEPS, cases, check_batch, skip_if_refused
-from tests.support.configs import BATCH_CONFIGS, DIRECT, INDIRECT
+from tests.support.buffers import COLUMN, ROW, STRIDED
+from tests.support.cases import all_pairs
+from tests.support.checks import STEPS, cases, check_gemm, skip_if_refused
+from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal
 from tests.support.gates import is_complete
@@ -28,52 +29,23 @@ from tests.support.reference import DTYPES, random_array
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=64)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=32, VW=16)
 
-EMPTY = ((0, 4, 3), (4, 0, 3))
-#: Options of `check_batch`.
+#: How the matrices of a, b, out and c follow one another.
+FOLLOWING = [
+    *STEPS, *(f"apart {step}" for step in STEPS[1:]), "backwards interleaved", "shared shared",
+    "backwards shared interleaved matrix", "apart apart apart one",
+]  # fmt: skip
+SIZES = [(37, 41, 45), (8, 8, 8), (1, 9, 8), (7, 5, 600), (0, 4, 3), (4, 0, 3), (4, 5, 0)]
+#: Options of `check_gemm`.
 BATCHES = [
-    *cases(
-        [{"beta": 0.5, "c": STRIDED, "bias": True},
-         {"a": COLUMN, "beta": -1.5, "c": ROW, "steps": "backwards shared interleaved matrix"}],
-        config=BATCH_CONFIGS.values(),
-    ),
-    *cases(sizes=EMPTY, config=BATCH_CONFIGS.values()),
-    *cases(sizes=(*EMPTY, (4, 5, 0)), beta=[0.5], c=[ROW]),
-    {"sizes": (4, 5, 0), "config": INDIRECT},
+    *all_pairs(dtype=DTYPES, sizes=SIZES, steps=FOLLOWING, batch=(4, 64)),
     # The CPU family computes a narrow result as the transposed product.
     *cases(
         [{"sizes": (130, 3, 70), "beta": 0.5, "c": STRIDED, "bias": True, "activation": "silu"}],
-        config=[BATCH_CONFIGS["cpu"], BATCH_CONFIGS["cpu, B in place"]], trans_a=(False, True),
-        steps=["backwards shared interleaved"],
-    ),
-    *cases(sizes=[(9, 12, 10)], steps=(*STEPS, "backwards interleaved", "shared shared")),
-    *cases(sizes=[(9, 12, 10)], steps=[f"apart {step}" for step in STEPS[1:]]),
-    *cases(
-        [{"sizes": (9, 16, 11), "in_place": True, "beta": 0.5, "bias": True}],
-        out=(*ALIGNED, STRIDED, Layout(flip_rows=True)),
-    ),
-    *cases(sizes=[(7, 5, 600)], dtype=DTYPES),
-    # Partial sums of float16 are kept in a workspace between blocks of k.
-    {"sizes": (37, 41, 600), "dtype": "float16", "config": BATCH_CONFIGS["cpu"]},
-    {"alpha": 0, "beta": 2.0, "c": ROW},  # A and B are not read
-    *cases(count=[64], sizes=[(8, 8, 8)], dtype=("float32", "complex64")),
-    *cases(
-        [{"dtype": "complex64", "beta": 2j, "c": COLUMN, "steps": "apart apart apart one"}],
-        trans_a="NTC", trans_b="NT",
-    ),
-    # The number of products is no multiple of those of a work-group; with and without vectors.
-    *cases(
-        [{"count": 21, "config": SMALL, "out": ROW_ALIGNED}], sizes=[(8, 8, 8), (7, 10, 6)],
-        a=(*ALIGNED, STRIDED), b=(*ALIGNED, STRIDED),
+        config=[CPU, replace(CPU, PACKB=0)], trans_a="NT", steps=["backwards shared interleaved"],
     ),
     *cases(
-        [{"count": 5, "alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True, "activation": "relu"}],
-        config=(SMALL, SMALL_CPU),
-        sizes=[(1, 1, 1), (4, 4, 4), (64, 64, 64), (3, 64, 1), (33, 5, 0)],
-    ),
-    *cases(
-        [{"count": 9, "sizes": (6, 12, 8), "config": SMALL, "in_place": True, "beta": 0.5}],
-        [*cases(dtype=DTYPES), {"dtype": "float16", "precision": "F16_F16_F16"}],
-        a=[ROW_ALIGNED], trans_b="C",
+        [{"alpha": -0.5, "beta": 2.0, "c": COLUMN, "bias": True, "activation": "relu"}],
+        config=(SMALL, SMALL_CPU), sizes=[(1, 1, 1), (64, 64, 64), (3, 64, 1), (33, 5, 0)],
     ),
 ]  # fmt: skip
 
@@ -83,7 +55,7 @@ BATCHES = [
 @pytest.mark.parametrize("options", BATCHES)
 def test_batches(queue, require, options):
     require(options.get("dtype"), options.get("precision"))
-    check_batch(queue, **{"count": 4, "sizes": (37, 41, 45)} | options)
+    check_gemm(queue, **{"batch": 5} | options)
 
 
 @pytest.mark.parametrize("b", [(0, 4, 5), (1, 4, 5), (4, 5)], ids=str)
@@ -106,25 +78,12 @@ def test_a_batch_with_one_b_is_planned_as_a_single_product(queue, rng):
             assert_gemm(got, a, right)
 
 
-@pytest.mark.parametrize(
-    ("batch", "sizes", "config", "message"),
-    [
-        (None, (8, 8, 8), SMALL, "it computes batches, and this is a single product"),
-        (3, (8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
-        (3, (64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
-    ],
-)
-def test_products_that_the_small_family_refuses(batch, sizes, config, message):
-    assert message in refusal(config, problem(*sizes, batch=batch), gpu())
-
-
-def test_many_small_products_take_the_small_family(queue, traits):
-    many = np.ones((64, 8, 8), np.float32)
-    small = "small_cpu" if traits.type == "cpu" else "small"
-    paths = [pyclgemm.explain(queue, one, one).path for one in (many, many[0])]
-    assert paths[0] == small != paths[1]
-    many = many.astype(np.complex64)
-    assert (pyclgemm.explain(queue, many, many).path == "small") == (traits.type != "cpu")
+def test_products_that_the_small_family_refuses():
+    for sizes, config, message in (
+        ((8, 65, 8), SMALL, "at most 64 rows, columns and depths, not (8, 65, 8)"),
+        ((64, 64, 64), SmallConfig(1, 1, 64), "4096 work-items, and a group has"),
+    ):
+        assert message in refusal(config, problem(*sizes, batch=3), gpu())
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.asarray])
@@ -165,13 +124,13 @@ def _launches(count):
 
 
 @pytest.mark.parametrize("sizes", [(20, 24, 16), (64, 64, 64)], ids=["tails", "whole tiles"])
-@pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), BATCH_CONFIGS["gemv"]])
+@pytest.mark.parametrize("config", [None, INDIRECT, replace(DIRECT, FILL=2), GEMV])
 @pytest.mark.first_runtime
 def test_slices_of_one_buffer_are_one_launch(queue, config, sizes):
     skip_if_refused(queue, config)
     order = (4, 0, 6, 1, 5, 3, 2)
     with _launches(1):
-        check_batch(queue, 7, sizes, config=config, beta=0.5, c=ROW, order=order)
+        check_gemm(queue, sizes, batch=7, config=config, beta=0.5, c=ROW, order=order)
 
 
 @pytest.mark.parametrize("buffers", [1, 2, 4])
@@ -190,13 +149,11 @@ def test_each_buffer_is_a_launch(queue, rng, buffers, form):
 
 def test_a_refused_launch_leaves_the_result_unchanged(queue, rng):
     """A matrix that is alone in its buffer is a single product, which this family refuses."""
-    config = BATCH_CONFIGS["small"]
-    skip_if_refused(queue, config)
     a = _slices(queue, rng, 3, (5, 5))[0] + _slices(queue, rng, 1, (5, 5))[0]
     out = cl_array.empty(queue, (4, 5, 5), np.float32)
     out.fill(7)
     with pytest.raises(pyclgemm.ConfigError, match="single product"):
-        pyclgemm.gemm_batched(queue, a, a, out=out, config=config)
+        pyclgemm.gemm_batched(queue, a, a, out=out, config=SMALL)
     assert (out.get() == 7).all()
 
 

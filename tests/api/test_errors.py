@@ -22,14 +22,14 @@ def ones(*shape, dtype="float32"):
 ONES, STACK = ones(4, 4), ones(3, 4, 4)
 
 
-def gemm(queue, function=pyclgemm.gemm, **arguments):
-    """Call a function; missing operands are ones, and a bias becomes an epilogue."""
+def gemm(queue, **arguments):
+    """Call `pyclgemm.gemm`; missing operands are ones, and a bias becomes an epilogue."""
     arguments = {"a": ONES, "b": ONES, **arguments}
     if "c" in arguments:
         arguments.setdefault("beta", 1)
     if "bias" in arguments:
         arguments["epilogue"] = pyclgemm.Epilogue(bias=arguments.pop("bias"))
-    return function(queue, **arguments)
+    return pyclgemm.gemm(queue, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,6 @@ REFUSED = [
     *each("precision", ["F64_F64_F64", "F16_F16_F32"], DTYPE, str, "float32"),
     *each("transpose_a", [True], TypeError, lambda value: ""),
     ({"out": np.broadcast_to(ONES, (4, 4))}, ARGUMENT, ("out", "read-only")),
-    *(
-        ({"function": function, **NO_PAIR}, SHAPE, (INNER_SIZES,))
-        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain)
-    ),
-    *(
-        ({"function": function, "c": ONES, "beta": None}, ARGUMENT, ("c", "beta"))
-        for function in (pyclgemm.gemm, pyclgemm.explain)
-    ),
-    ({"function": pyclgemm.explain, "a": INTEGERS}, DTYPE, ("a", "int64")),
 ]  # fmt: skip
 
 
@@ -118,8 +109,13 @@ def layer(queue, x=ONES, out=None, **parameters):
     return pyclgemm.DenseLayer(queue, **{"weight": ONES} | parameters)(x, out)
 
 
-#: Arguments that other functions refuse, the error, and a part of its message.
+#: Functions, arguments that they refuse, the error, and a part of its message.
 OTHERS = [
+    *((function, NO_PAIR, SHAPE, INNER_SIZES)
+      for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain, packed)),
+    *((function, {"a": ONES, "b": ONES, "c": ONES}, ARGUMENT, "c is given without beta")
+      for function in (pyclgemm.gemm, pyclgemm.explain)),
+    (pyclgemm.explain, {"a": INTEGERS, "b": ONES}, DTYPE, "a is int64"),
     (matmul, {"a": INTEGERS, "b": INTEGERS}, DTYPE, "a is int64"),
     (matmul, {"a": ONES.astype("bool"), "b": ONES.astype("bool")}, DTYPE, "a is bool"),
     (matmul, {"b": WIDE}, DTYPE, "b is float64 and a is float32"),
@@ -134,7 +130,6 @@ OTHERS = [
     *((layer, {name: [[1.0]]}, DTYPE, f"{name} is a list") for name in ("weight", "bias", "x")),
     (layer, {"activation": "softmax"}, ARGUMENT, "activation is 'softmax'; known activations are"),
     (layer, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); the product of a and b is (4, 4)"),
-    (packed, NO_PAIR, SHAPE, INNER_SIZES),
     (packed, {"a": WIDE}, DTYPE, "b is float32 and a is float64"),
     *((packed, {"trans_b": one}, pyclgemm.PyclgemmError, "trans_b") for one in (True, *"TC")),
     *((packed, {"name": name}, DTYPE, f"{name} is a PackedMatrix") for name in ("a", "c", "out")),

@@ -319,26 +319,13 @@ def test_a_shuffle_between_wrong_work_items_is_rejected(device, compiles_as):
     assert (found.shuffle, found.sub_group_sizes) == ("", ())
 
 
-def _computed(device, statement, values):
-    """The values of an array `x` after a kernel of one statement."""
-    context = cl.Context([device])
-    x = cl_array.to_device(cl.CommandQueue(context), values)
-    kind = {"d": "double", "i": "int"}[values.dtype.char]
-    source = f"__kernel void f(__global {kind} *x) {{ {statement} }}"
-    cl.Kernel(cl.Program(context, source).build(), "f")(x.queue, (1,), None, x.data)
-    return x.get().tolist()
-
-
-@pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
-def test_a_kernel_with_double_runs_if_the_traits_have_float64(device):
-    if not traits_of(device).float64:
-        pytest.skip("this device has no double arithmetic")
-    assert _computed(device, "x[0] = x[0] / 3;", np.ones(1)) == [1 / 3]
-
-
-def _runs_kernels(device):
+def _runs_a_kernel(device):
+    source = "__kernel void f(__global int *x) { x[0] = 7; }"
     try:
-        return _computed(device, "x[0] = 7;", np.zeros(1, np.int32)) == [7]
+        context = cl.Context([device])
+        x = cl_array.zeros(cl.CommandQueue(context), 1, np.int32)
+        cl.Kernel(cl.Program(context, source).build(), "f")(x.queue, (1,), None, x.data)
+        return x.get()[0] == 7
     except cl.Error:
         return False
 
@@ -347,7 +334,7 @@ def test_every_working_device_is_found():
     # If a device is refused for no reason, all tests leave it out and so pass.
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     found = [one.device for one in discovery.working_devices()]
-    assert [device for device in devices if _runs_kernels(device) and device not in found] == []
+    assert [device for device in devices if _runs_a_kernel(device) and device not in found] == []
 
 
 @pytest.mark.parametrize(

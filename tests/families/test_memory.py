@@ -26,7 +26,7 @@ from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
 from tests.support import buffers, checks, memory_cases
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import check_batch, check_gemm
+from tests.support.checks import check_gemm
 from tests.support.configs import CPU, DIRECT, INDIRECT
 from tests.support.emulation import sanitizers
 from tests.support.emulation.host import kernels_on_the_host
@@ -265,7 +265,7 @@ def test_types_by_what_is_chosen(guarded, dtype, sizes):
     try:
         for pack in (False, True):
             check_gemm(guarded, sizes, dtype, pack=pack)
-        check_batch(guarded, 4, sizes, dtype)
+        check_gemm(guarded, sizes, dtype, batch=4)
     except pyclgemm.UnsupportedError as error:
         pytest.skip(str(error))
 

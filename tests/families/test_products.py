@@ -58,7 +58,7 @@ CPUS = [
 ]
 KINDS = [
     *({"dtype": dtype} for dtype in (*DTYPES, "int8", "bfloat16")),
-    {"dtype": "bfloat16", "result": "float32"},
+    *({"dtype": dtype, "result": "float32"} for dtype in ("float16", "bfloat16")),
     {"dtype": "float16", "precision": "F16_F16_F16"},
 ]
 #: Less and more than tiles, slabs and blocks of k, whole ones, and none.

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -73,31 +74,22 @@ def test_numpy_arrays_give_one(queue, rng):
     assert_transformed(result.get(), tensors, matrix)
 
 
-@pytest.fixture
-def ones(fresh_queue):
-    """Tensors, matrix and destination on the device."""
-    hosts = (np.ones(shape, np.float32) for shape in ((2, 3, 3, 3), (3, 3), (2, 3, 3, 3)))
-    return upload(fresh_queue, *hosts)
-
-
 @pytest.mark.parametrize(
     ("level", "late"), [("L1", None), ("L5", None), ("L6", None), (None, 0), (None, 1), (None, 2)]
 )
-def test_waits_on_the_device_and_not_on_the_host(fresh_queue, ones, gate, level, late):
+def test_waits_on_the_device_and_not_on_the_host(fresh_queue, gate, level, late):
     """For `wait_for`, or for an event of an array."""
-    *operands, out = ones
-
-    def call(**options):
-        return transform3d(fresh_queue, *operands, level=level, out=out, **options)
-
+    hosts = (np.ones(shape, np.float32) for shape in ((2, 3, 3, 3), (3, 3), (2, 3, 3, 3)))
+    arrays = upload(fresh_queue, *hosts)
+    *operands, out = arrays
+    call = partial(transform3d, fresh_queue, *operands, level=level, out=out)
     call()  # builds
     fresh_queue.finish()
-    options = {}
     if late is None:
-        options = {"wait_for": [gate.event]}
+        call = partial(call, wait_for=[gate.event])
     else:
-        ones[late].add_event(gate.event)
-    _, event = gate.call(lambda: call(return_event=True, **options))
+        arrays[late].add_event(gate.event)
+    _, event = gate.call(partial(call, return_event=True))
     assert not is_complete(event)
     assert out.events == [event]
     gate.open()

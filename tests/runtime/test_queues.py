@@ -88,33 +88,22 @@ def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
         assert_gemm(one, *hosts)
 
 
-@pytest.fixture(params=["directly", "by pyopencl", "hidden"])
-def way(request, monkeypatch):
-    """How a kernel is enqueued: by OpenCL's function or by pyopencl, on every device."""
-    monkeypatch.setattr(enqueue, "_events_cost", lambda device: request.param != "by pyopencl")
-    if request.param == "hidden":
+@pytest.mark.parametrize("way", ["directly", "by pyopencl", "hidden"])
+def test_a_launch_without_an_event_keeps_the_order(fresh_queue, gate, monkeypatch, way):
+    # A kernel is enqueued by OpenCL's function or by pyopencl, on every device.
+    monkeypatch.setattr(enqueue, "_events_cost", lambda device: way != "by pyopencl")
+    if way == "hidden":
         monkeypatch.setattr(enqueue, "_enqueue_function", lambda: None)
-
-
-@pytest.fixture
-def adding(context):
-    """A kernel that adds one to each of 64 numbers, and the numbers."""
     source = "__kernel void add(__global int *x) { x[get_global_id(0)] += 1; }"
-    kernel = cl.Kernel(cl.Program(context, source).build(), "add")
-    numbers = cl_array.zeros(cl.CommandQueue(context), 64, np.int32)
-    numbers.finish()
+    kernel = cl.Kernel(cl.Program(fresh_queue.context, source).build(), "add")
+    numbers = cl_array.zeros(fresh_queue, 64, np.int32)
     kernel.set_args(numbers.base_data)
-    return kernel, numbers
-
-
-def test_a_launch_without_an_event_keeps_the_order(fresh_queue, gate, adding, way):
-    kernel, numbers = adding
     launch = KernelLaunch(fresh_queue, kernel, (64,), (16,))
     for _ in range(3):
         assert launch.without_event(None) is None
     with pytest.raises(cl.Error, match=r"clEnqueueNDRangeKernel failed: INVALID_WORK_GROUP_SIZE"):
         KernelLaunch(fresh_queue, kernel, (64,), (48,)).without_event(None)
-    assert set(numbers.get(fresh_queue).tolist()) == {3}
+    assert set(numbers.get().tolist()) == {3}
     # A launch waits for events.
     launch.without_event([gate.event, gate.event])
     marker = cl.enqueue_marker(fresh_queue)

@@ -9,10 +9,11 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import UnsupportedError
 from pyclgemm.families.registry import family_of, violations
 from pyclgemm.problem.precision import resolve_precision
+from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.database import SCHEMA_FILE, Database, load_database, read_file, save_file
 from pyclgemm.selection.records import Threshold
-from pyclgemm.selection.select import select
+from pyclgemm.selection.select import packed_layout, select
 from tests.support.facts import HOPPER, cpu, gpu, problem, problem_of, smallest_gpu
 from tests.support.reference import DTYPES
 from tests.support.system import output_of
@@ -35,7 +36,7 @@ WORDS = {
 SHAPES = [
     (64, 64, 64), (1000, 1000, 1000), (4096, 4096, 4096),  # square
     (64, 3072, 768), (128, 768, 3072), (8192, 128, 128),  # dense layers
-    (1, 4096, 4096), (4096, 1, 4096), (16, 16, 100_000), (5124, 700, 1),  # skinny
+    (1, 4096, 4096), (4096, 1, 4096), (16, 16, 100_000), (5124, 700, 1), (0, 5, 7),  # skinny
 ]  # fmt: skip
 
 
@@ -46,6 +47,8 @@ def each(files):
 def device_of(file):
     """A device that the file is for, with the smallest limits of such devices."""
     match = file.match
+    if match.type == "cpu":
+        return cpu(architecture=match.architecture or "")
     if match.architecture:
         return typical_traits(match.architecture)
     if match.level == "generic":
@@ -124,18 +127,22 @@ def test_every_configuration_is_valid_on_the_device_that_it_is_for(file):
             assert violations(record.config, entry.dtype, newer) == []
 
 
-@each(GPU_FILES)
+@each(FILES)
 def test_a_device_of_every_file_has_a_configuration_for_every_product(file):
-    traits = device_of(file)
+    traits, database = device_of(file), load_database()
     for dtype, sizes in itertools.product(DTYPES, SHAPES):
-        wanted = problem(*sizes, dtype)
         if dtype in ("float64", "complex128") and not traits.float64:
             with pytest.raises(UnsupportedError, match="nothing is known of float64 arithmetic"):
-                select(wanted, traits, load_database())
-        else:
-            choice = select(wanted, traits, load_database())
-            assert not family_of(choice.config).on_cpu
+                select(problem(*sizes, dtype), traits, database)
+            continue
+        packed = packed_layout(*sizes[1:], dtype, resolve_precision(None, dtype), traits, database)
+        for layout in (None, packed):
+            choice = select(problem(*sizes, dtype, packed=layout), traits, database)
+            assert choice.path == choice.config.family
+            assert family_of(choice.config).on_cpu == (traits.type == "cpu")
             assert violations(choice.config, dtype, traits) == []
+        if traits.type == "cpu":
+            assert packed == PackedLayout("panels", choice.config.KC, choice.config.NR)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES + NO_ARCHITECTURE)

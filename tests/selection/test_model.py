@@ -17,7 +17,7 @@ from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.model import knowledge, standing
+from pyclgemm.selection.model import knowledge, known_of, standing
 from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
@@ -51,7 +51,7 @@ def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
     widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
-    kept = db.ranking(wanted, traits, BLANK)
+    kept = known_of(wanted, traits, BLANK).ranking(wanted)
     configs = [config for config, _ in kept.candidates]
     times = db.predict(configs, wanted, traits, BLANK)
     np.testing.assert_allclose(kept.seconds(wanted)[0], times, rtol=1e-12)
@@ -87,7 +87,7 @@ def corrections(text, configs, *records):
     """The factor by which records change the predicted time of each configuration on a product."""
     wanted = problem_of(text)
     database = a_database(measured([recorded("32x32x32", one) for one in configs] + [*records]))
-    ranked = db.ranking(wanted, gpu(), database).ordered(wanted)
+    ranked = known_of(wanted, gpu(), database).ranking(wanted).ordered(wanted)
     expected = {one.config: one.seconds for one in ranked}
     predicted = db.predict(configs, wanted, gpu(), database)
     return [expected[one] / time for one, time in zip(configs, predicted, strict=True)]
@@ -269,19 +269,6 @@ def test_a_device_is_measured_calibrated_or_neither():
         ([calibrated_file(ceilings), unknown], "calibrated"), ([published], ""),
     ):  # fmt: skip
         assert standing(a_database(*files), gpu()) == expected
-
-
-def test_the_published_threshold_for_navi_14_decides():
-    traits, database = typical_traits("gfx1012"), Database(load_database().groups[-1:])
-    for text, path, last, reason in (
-        ("447x447x447", "direct", "indirect", "max(m, n) = 447 is below 448"),
-        ("448x448x448", "indirect", "direct", "max(m, n) = 448 is at least 448"),
-        ("2048x16x2048:TN", "indirect", "direct", "max(m, n) = 2048 is at least 448"),
-        ("1x4096x4096", "gemv", "direct", "max(m, n) = 4096 is at least 448"),
-    ):
-        choice = select(problem_of(text), traits, database)
-        assert (choice.path, choice.alternatives[-1].path) == (path, last)
-        assert choice.reason.startswith(f"{reason}, ")
 
 
 @pytest.mark.parametrize(("times", "is_replaced"), [(0.9, True), (1.1, True), (1.2, False)])

@@ -46,11 +46,11 @@ BATCHES = (
 _VALID_DRAWS, _MOST_DRAWS = 4, 200
 
 
-def all_pairs(traits, **axes):
+def all_pairs(traits=None, **axes):
     """Return cases in which each pair of values of two axes occurs, if a device computes it.
 
-    A case is a dictionary with a value for each axis, or with the options of that value. The cases
-    are the same in every run.
+    A case is a dictionary with a value for each axis, or with the options of that value. Without an
+    axis of configurations the library chooses, on any device. The cases are the same in every run.
     """
     rng = random.Random(0)
     axes = {name: list(values) for name, values in (PRODUCT_AXES | axes).items()}
@@ -90,8 +90,8 @@ def _case_of(numbers, axes):
 
 
 def is_computed(case, traits):
-    """Whether the family of a configuration computes a product on such a device."""
-    config, dtype, activation = case["config"], case["dtype"], case["activation"]
+    """Whether the library, or a configuration, computes a product on such a device."""
+    config, dtype, activation = case.get("config"), case["dtype"], case["activation"]
     factors = case["alpha"], case.get("beta", 1)
     if dtype in COMPLEX_DTYPES:
         fits = activation is None
@@ -101,6 +101,8 @@ def is_computed(case, traits):
         fits = not any(isinstance(one, complex) for one in factors)
     if case.get("pack") and case.get("batch"):
         return False
+    if config is None:
+        return fits
     named = {name: case.get(name) for name in ("precision", "batch")}
     asked = problem(*case["sizes"], dtype, **named)
     return fits and not violations(config, dtype, traits) and not refusal(config, asked, traits)

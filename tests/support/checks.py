@@ -128,11 +128,6 @@ def check_transform(
     assert_transformed(result.get(), values, square, level)
 
 
-def check_batch(queue, count, sizes, dtype="float32", **options):
-    """`check_gemm` of a batch."""
-    check_gemm(queue, sizes, dtype, batch=count, **options)
-
-
 def raises(error, *parts):
     """The error, with each of `parts` somewhere in its message."""
     looks_ahead = "".join(f"(?=.*{re.escape(part)})" for part in parts)

@@ -104,21 +104,6 @@ EVERY_FAMILY_AND_MORE = pytest.mark.parametrize(
     "config", BASES_AND_MORE.values(), ids=BASES_AND_MORE
 )
 
-#: Batches of every family.
-BATCH_CONFIGS = {
-    "indirect": replace(INDIRECT, GROUP_M=2),
-    "indirect, slabs divided": replace(INDIRECT, GROUP_M=2, FILL=3),
-    "direct": DIRECT,
-    "direct, slabs divided": replace(DIRECT, FILL=2, GROUP_M=2),
-    "gemv": GEMV,
-    "cpu": CPU,
-    "small": pyclgemm.SmallConfig(MWI=4, NWI=4, WGS=64),
-    "small, wide tiles": pyclgemm.SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1),
-    "small_cpu": pyclgemm.SmallCpuConfig(MR=3, NR=16, VW=8),
-    "cpu, B in place": replace(CPU, PACKB=0),
-}
-
-
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
 SPLIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
 FLOAT32_PRECISIONS = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT_PRECISIONS)

@@ -1,22 +1,24 @@
-"""Configurations, database files and databases for tests that need no device."""
+"""Configurations, databases and a tuner's results for tests that need no device."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import strategies as st
-
 from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
-from pyclgemm.selection.records import Entry, Match, Source, Threshold
+from pyclgemm.selection.records import Entry, Match, Source
 from pyclgemm.selection.saving import extended_file
-from tests.support.facts import cpu, gpu, recorded
-from tests.support.typical_configs import CPU as SQUARE
-from tests.support.typical_configs import INDIRECT
+from pyclgemm.tuning.process import Outcome
+from pyclgemm.tuning.session import Standing
+from pyclgemm.tuning.tuner import TuningResult
+from tests.support import typical_configs
+from tests.support.facts import cpu, gpu
 
+INDIRECT, SQUARE = typical_configs.INDIRECT, typical_configs.CPU
 DIRECT = XgemmDirectConfig(
     WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
 )
@@ -70,10 +72,6 @@ def a_database(*files):
     return Database((files,))
 
 
-def ranking(problem, traits, database):
-    return known_of(problem, traits, database).ranking(problem)
-
-
 def predict(configs, problem, traits, database):
     return known_of(problem, traits, database).predict(configs, problem)
 
@@ -89,20 +87,10 @@ def measured(records, threshold=None, traits=None):
     return made_file(records, match, threshold, kind="measured")
 
 
-GENERIC = made_file(
-    [recorded("64x64x64", INDIRECT), recorded("4096x4096x4096", LARGE),
-     recorded("512x512x512", DIRECT), recorded("16x16x16", SMALL)],
-    threshold=Threshold(mnk=10**6),
-)  # fmt: skip
-CPU_FILE = made_file(
-    [recorded("1x1024x1024", ROWS), recorded("1024x1024x1024", SQUARE),
-     recorded("1024x32x1024", NARROW)],
-    "cpu",
-)  # fmt: skip
-DATABASE = a_database(GENERIC, CPU_FILE)
-
-sizes = st.integers(0, 20_000)
-devices = st.sampled_from(
-    [gpu(), gpu(vendor="amd", architecture="gfx1012", name="RX 5500 XT"), cpu(),
-     cpu(architecture="aarch64"), cpu(architecture=""), gpu(type="accelerator", vendor="altera")]
-)  # fmt: skip
+def result(best=NARROW, shape="512x512x512", traits=None, types=FLOAT32):
+    """The tuner's result for one product, which took a millisecond."""
+    shape = GemmShape.parse(shape) if isinstance(shape, str) else shape
+    standing = Standing(shape, shape.problem(*types))
+    if best is not None:
+        standing.note(best, Outcome("fine", 1e-3))
+    return TuningResult(traits or cpu(), *types, (standing,))

@@ -12,7 +12,6 @@ from pyclgemm.mra import transform
 from tests.support import checks
 
 SMALL_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.role is Role.SMALL_BATCH)
-UNIT_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.uses_units)
 
 
 def refusal(config, problem, traits):

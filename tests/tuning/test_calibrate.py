@@ -1,6 +1,6 @@
 """Calibration: which kernels are timed, fitted coefficients, and what is kept."""
 
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, replace
 from itertools import accumulate
 from operator import or_
 from unittest.mock import Mock
@@ -32,7 +32,6 @@ pytest.importorskip("scipy")
 
 #: Coefficients in seconds, which a fit does not change.
 LATENCIES = {"slab", "tile", "launch", "pack_launch", "split", "descriptors"}
-NAMES = [field.name for field in fields(Coefficients) if field.name not in LATENCIES]
 TRAITS = typical_traits("gfx1030")
 CEILINGS = typical_ceilings(TRAITS)
 PRECISION = resolve_precision(None, "float32")
@@ -71,14 +70,9 @@ def fitted(cases, times):
     return fit_coefficients(sampled(cases, times), TRAITS, CEILINGS)["direct"]
 
 
-def deviations(cases):
-    """The standard deviation of each coefficient's logarithm, by least squares of the noise."""
-    right = predicted(cases, TRUE)
-    nearby = (replace(TRUE, **{name: getattr(TRUE, name) * np.exp(1e-4)}) for name in NAMES)
-    slopes = np.array([np.log(predicted(cases, one) / right) / 1e-4 for one in nearby])
-    # A coefficient about which the times say nothing is known to a factor of e^100.
-    information = slopes @ slopes.T / NOISE**2 + 1e-4 * np.eye(len(NAMES))
-    return np.sqrt(np.diag(np.linalg.inv(information)))
+#: Four standard deviations of a coefficient's logarithm, where least squares of the noise in 400
+#: times have less than 0.6. About the others these times say little.
+BOUNDS = {"multiply": 0.05, "store": 0.06, "memory": 0.12, "cache": 0.4, "join": 0.4}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -89,13 +83,9 @@ def test_coefficients_are_recovered_from_noisy_times(seed):
     assert found.times == 400
     # The median of the absolute value of normal noise is 0.67 of its deviation.
     assert found.error == pytest.approx(0.67 * NOISE, rel=0.2)
-    known = set()
-    for name, deviation in zip(NAMES, deviations(cases), strict=True):
-        if deviation < 0.15:
-            known.add(name)
-            error = np.log(getattr(found.coefficients, name) / getattr(TRUE, name))
-            assert abs(error) < 4 * deviation, name
-    assert {"multiply", "memory"} <= known
+    for name, bound in BOUNDS.items():
+        error = np.log(getattr(found.coefficients, name) / getattr(TRUE, name))
+        assert abs(error) < bound, name
     for name in LATENCIES:
         assert getattr(found.coefficients, name) == pytest.approx(getattr(TRUE, name)), name
     # Predictions for other products: 15 coefficients share the noise of 400 times.
@@ -339,14 +329,11 @@ def test_a_small_budget_keeps_the_ceilings_for_every_type(run, traits, budget):
     assert standing(load_database(), traits) in ("calibrated", "measured")
 
 
-@pytest.mark.parametrize("stop", [2, 3, 5, 40])
-def test_ctrl_c_keeps_the_measurements_before_it(run, traits, stop):
-    is_late = stop == 40
-    if is_late and traits.type != "cpu":
-        stop = 150  # more families take turns
+@pytest.mark.parametrize(("stop", "is_fitted"), [(2, False), (3, False), (5, False), (70, True)])
+def test_ctrl_c_keeps_the_measurements_before_it(run, stop, is_fitted):
     found, file, told = run(60.0, stop=stop)
     assert len(told) == stop and found.interrupted
-    assert bool(file.entries) == bool(found.fits) == is_late
+    assert bool(file.entries) == bool(found.fits) == is_fitted
 
 
 def test_nothing_is_kept_where_nothing_was_measured(run, traits):

@@ -43,11 +43,6 @@ def bench(context, traits, monkeypatch, require, request):
     return worker.TrialBench(context, traits, dtype, resolve_precision(None, dtype))
 
 
-def fail_with(monkeypatch, error):
-    """Let every plan raise an error."""
-    monkeypatch.setattr(operands, "plan", Mock(side_effect=error))
-
-
 def spoil_results(monkeypatch, config, index, value):
     """Let plans of a configuration write a value at an index of the result, after the product."""
 
@@ -71,13 +66,6 @@ def test_a_right_result_is_timed(bench):
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert (outcome.status, outcome.reason, outcome.rival_seconds) == ("fine", "", None)
     assert 0 < outcome.seconds < 1
-
-
-@pytest.mark.parametrize(("layout", "padding"), [("NN", 0), ("TN", 3), ("NT", 0), ("TT", 2)])
-@pytest.mark.parametrize("config", [CONFIG, BATCH_CONFIG], ids=lambda config: config.family)
-def test_a_batch_is_timed(bench, config, layout, padding):
-    outcome = bench.run(Trial(GemmShape(9, 12, 10, layout, padding, batch=33), config))
-    assert (outcome.status, outcome.reason) == ("fine", "") and outcome.seconds > 0
 
 
 def test_a_rival_is_timed_too_and_its_failure_is_not_the_candidates(bench, monkeypatch):
@@ -149,7 +137,7 @@ def test_a_result_that_is_not_written_is_wrong(bench, monkeypatch):
     ids=["compiler", "launch"],
 )  # fmt: skip
 def test_refusals_of_compiler_and_device(bench, monkeypatch, error, status, reason, prepared):
-    fail_with(monkeypatch, error)
+    monkeypatch.setattr(operands, "plan", Mock(side_effect=error))
     if prepared:
         bench.prepare([Trial(SHAPE, CONFIG)])
     outcome = bench.run(Trial(SHAPE, CONFIG))
@@ -157,9 +145,9 @@ def test_refusals_of_compiler_and_device(bench, monkeypatch, error, status, reas
 
 
 def test_a_fault_after_which_the_device_is_unusable(bench, monkeypatch):
-    fail_with(monkeypatch, cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
-    broken = Mock(side_effect=cl.LogicError("clEnqueueFillBuffer failed: INVALID_COMMAND_QUEUE"))
-    monkeypatch.setattr(worker.cl_array, "zeros", broken)
+    lost = Mock(side_effect=cl.LogicError("clFinish failed: INVALID_COMMAND_QUEUE"))
+    monkeypatch.setattr(operands, "plan", lost)
+    monkeypatch.setattr(worker.cl_array, "zeros", lost)
     with pytest.raises(worker.DeviceLostError):
         bench.run(Trial(SHAPE, CONFIG))
 
@@ -175,7 +163,9 @@ def test_a_fault_after_which_the_device_is_unusable(bench, monkeypatch):
 def test_prepared_trials_are_not_compiled_again(bench, monkeypatch, trials):
     bench.prepare(trials)
     monkeypatch.delattr(build, "compile_program")
-    assert {bench.run(trial).status for trial in trials} == {"fine"}
+    for trial in trials:
+        outcome = bench.run(trial)
+        assert outcome.status == "fine" and outcome.seconds > 0
 
 
 BAD = CpuConfig(MR=3, NR=16, KC=128, VW=8)

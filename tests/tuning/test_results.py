@@ -16,11 +16,10 @@ from pyclgemm.selection.select import select
 from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support import databases as db
-from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file
-from tests.support.databases import SQUARE as LARGE
+from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file, result
 from tests.support.facts import cpu, gpu, problem_of, recorded
-from tests.support.tuner_fakes import BEST, OTHER, result
 
+BEST, OTHER, LARGE = db.NARROW, db.ROWS, db.SQUARE
 EPYC = Match("device", "cpu", device="AMD EPYC")
 SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
@@ -119,17 +118,12 @@ def test_of_two_shapes_of_one_product_the_faster_counts(path):
 
 
 def test_a_threshold_is_dropped_once_a_single_product_was_tuned(path):
-    known = {"32x32x32": DIRECT, "1024x1024x1024": db.INDIRECT}
-    shipped = [recorded(*one) for one in known.items()]
-    save_file(made_file(shipped, SM_90, Threshold(mnk=10**6), name=path))
-    batch = {"16x16x16*100": SmallConfig(4, 4, 128)}
-    for found, threshold in ((batch, Threshold(mnk=10**6)), ({"8x8x8192": db.INDIRECT}, None)):
-        ((text, config),) = found.items()
-        save_result(result(config, text, gpu()), path)
-        (entry,) = read_file(path).entries
-        assert entry.indirect_from == threshold
-        known |= found
-        assert dict(pairs(path)) == known
+    threshold = Threshold(mnk=10**6)
+    save_file(made_file([recorded("32x32x32", DIRECT)], SM_90, threshold, name=path))
+    save_result(result(SmallConfig(4, 4, 128), "16x16x16*100", gpu()), path)
+    assert read_file(path).entries[0].indirect_from == threshold
+    save_result(result(db.INDIRECT, "8x8x8192", gpu()), path)
+    assert read_file(path).entries[0].indirect_from is None
 
 
 def test_the_substitute_for_wgmma_stays_behind_it(path):

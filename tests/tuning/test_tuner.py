@@ -2,37 +2,92 @@
 
 import math
 import re
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import permutations, product
 from unittest.mock import Mock
 
 import pytest
 
+from pyclgemm import CpuConfig
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.errors import ArgumentError, DtypeError
+from pyclgemm.families.registry import violations
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, read_file
 from pyclgemm.selection.features import features_of, features_of_record
-from pyclgemm.selection.records import Entry
+from pyclgemm.selection.records import Entry, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import search, survey, tuner
 from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing, nearest
 from pyclgemm.tuning.tuner import save_result, tune
-from tests.support import tuner_fakes as fakes
-from tests.support.databases import FLOAT32, a_database, file_of, made_file
+from tests.support.databases import DIRECT, FLOAT32, INDIRECT, a_database, file_of, made_file
 from tests.support.facts import cpu, gpu, recorded
-from tests.support.tuner_fakes import KNOWN, OTHER, SHAPES, Pretender, cpu_seconds, on_cpu
 
 pytest.importorskip("optuna")
+
+KNOWN = CpuConfig(MR=4, NR=32, KC=256, VW=16)
+OTHER = CpuConfig(MR=2, NR=32, KC=256, VW=16)
+GOAL = CpuConfig(MR=12, NR=48, KC=512, VW=16)
+SHAPES = [(256, 256, 256), (64, 64, 64), (1024, 1024, 1024)]
+
+CPU_RECORDS = [recorded("64x64x64", OTHER), recorded("256x256x256", KNOWN)]
+CPU_RECORDS.append(recorded("1024x1024x1024", KNOWN))
+CPU_DATABASE = a_database(made_file(CPU_RECORDS, "cpu", kind="measured"))
+#: Seconds that a trial takes.
+COST = 0.5
+
+
+def cpu_seconds(shape, config):
+    """Best at GOAL, whatever the shape."""
+    ratios = (getattr(config, name) / getattr(GOAL, name) for name in ("MR", "NR", "KC", "VW"))
+    slower = sum(abs(math.log2(ratio)) for ratio in ratios)
+    return math.prod(shape.sizes) * 1e-11 * (1 + slower / 4)
+
+
+class Pretender(AbstractContextManager):
+    """A measuring process whose times are computed, on a clock of its own."""
+
+    def __init__(self, traits, seconds, accident=lambda trial: None):
+        self.traits, self.seconds, self.accident = traits, seconds, accident
+        self.now, self.drift = 0.0, 1.0
+        self.trials, self.prepared, self.closed = [], [], False
+
+    def __call__(self, device, dtype, precision):
+        self.now += 1.0
+        return self
+
+    def __exit__(self, *details):
+        self.closed = True
+
+    def prepare(self, trials, timeout):
+        self.prepared.append(trials)
+
+    def run(self, trial, timeout):
+        assert violations(trial.config, "float32", self.traits) == []
+        assert trial.rival != trial.config
+        self.trials.append(trial)
+        outcome = self.accident(trial)
+        self.now += min(timeout, 60.0) if outcome and outcome.status == "timeout" else COST
+        if outcome is not None:
+            return outcome
+        self.drift *= 1.01  # the machine grows slower as it runs
+        seconds = self.seconds(trial.shape, trial.config) * self.drift
+        rival = trial.rival and self.seconds(trial.shape, trial.rival) * self.drift
+        return Outcome("fine", seconds, rival)
+
+
+def on_cpu(**options):
+    return Pretender(cpu(), cpu_seconds, **options)
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """A function that tunes on the clock of a pretender."""
 
-    def run(process, shapes=SHAPES, database=fakes.CPU_DATABASE, budget=60.0, **options):
+    def run(process, shapes=SHAPES, database=CPU_DATABASE, budget=60.0, **options):
         process.now = 0.0
         monkeypatch.setattr(tuner.time, "monotonic", lambda: process.now)
         options |= {"budget": budget, "database": database, "log_folder": tmp_path}
@@ -50,13 +105,13 @@ def choices(result, database, folder):
     return [(one, select(one.problem, result.traits, with_own)) for one in result.standings]
 
 
-@pytest.mark.parametrize("database", [fakes.CPU_DATABASE, Database(())], ids=["known", "none"])
+@pytest.mark.parametrize("database", [CPU_DATABASE, Database(())], ids=["known", "none"])
 def test_the_winner_is_faster_than_the_baseline(run, database):
     result = run(on_cpu(), database=database)
     for standing in result.standings:
         best = cpu_seconds(standing.shape, standing.best)
         assert best < 0.85 * cpu_seconds(standing.shape, KNOWN)
-        assert (standing.baseline is None) == (database is not fakes.CPU_DATABASE)
+        assert (standing.baseline is None) == (database is not CPU_DATABASE)
         gain = standing.baseline and cpu_seconds(standing.shape, standing.baseline) / best
         assert standing.gain == (gain and pytest.approx(gain))
         # Scores are relative, so the drift of 1 % a trial does not change their ratios.
@@ -71,7 +126,7 @@ def test_the_winner_is_faster_than_the_baseline(run, database):
 def test_the_budget_is_kept_and_shared_by_the_shapes(run, budget):
     process = on_cpu()
     result = run(process, budget=budget)
-    assert 0.9 * budget <= process.now <= budget + process.cost
+    assert 0.9 * budget <= process.now <= budget + COST
     assert result.seconds == pytest.approx(process.now)
     if budget < 100.0:
         return
@@ -99,7 +154,7 @@ def test_known_configurations_come_first_and_good_ones_are_tried_on_the_nearest_
 def test_configurations_of_other_types_are_adapted_and_tried(run, kind):
     """Vectors of float64 have half as many elements as those of float32."""
     wide = Entry(*FLOAT32, (recorded("16x16x16", OTHER),))
-    narrow = replace(fakes.GOAL, VW=8, NR=24)
+    narrow = replace(GOAL, VW=8, NR=24)
     half = Entry("float64", "F64_F64_F64", (recorded("256x256x256", replace(narrow, VW=2, NR=6)),))
     process = on_cpu()
     run(process, database=a_database(file_of([wide, half], "cpu", kind=kind)))
@@ -117,16 +172,11 @@ def test_after_a_short_budget_no_winner_is_slower_than_the_baseline(run, budget)
 
 
 def test_a_winner_by_chance_gives_way_to_the_baseline(run):
-    process = Pretender(cpu(), lambda shape, config: 1.0 if config == KNOWN else 1.5)
-    fair = process.run
+    def lucky(trial):
+        is_lucky = trial.config != KNOWN and trial.rival == KNOWN and len(process.trials) < 20
+        return Outcome("fine", 0.5, 1.0) if is_lucky else None
 
-    def lucky(trial, timeout):
-        outcome = fair(trial, timeout)
-        if trial.config != KNOWN and trial.rival == KNOWN and len(process.trials) < 20:
-            return Outcome("fine", 0.5, 1.0)
-        return outcome
-
-    process.run = lucky
+    process = Pretender(cpu(), lambda shape, config: 1.0 if config == KNOWN else 1.5, lucky)
     (standing,) = run(process, shapes=[(256, 256, 256)], budget=30.0).standings
     assert (standing.best, standing.gain) == (KNOWN, 1.0)
 
@@ -154,16 +204,15 @@ def test_a_timeout_is_counted_unless_the_budget_caused_it(run):
     process = on_cpu(accident=lambda trial: hang)
     result = run(process, shapes=[(2048, 2048, 2048)], budget=4.0)
     assert "timeout" not in result.outcomes
-    assert process.now <= 4.0 + 2.0 + process.cost
+    assert process.now <= 4.0 + 2.0 + COST
 
 
 def test_a_failing_baseline_and_ctrl_c_leave_every_shape_a_winner(run):
     wrong = Outcome("wrong")
     process = on_cpu(accident=lambda trial: wrong if trial.config in (KNOWN, OTHER) else None)
     assert all(one.best not in (None, KNOWN, OTHER) for one in run(process).standings)
-    process = Pretender(replace(cpu(), driver="another"), cpu_seconds)
-    process.accident = lambda trial: "interrupt" if len(process.trials) > 30 else None
-    result = run(process)
+    interrupted = Mock(side_effect=[*30 * [None], KeyboardInterrupt])
+    result = run(Pretender(cpu(driver="another"), cpu_seconds, interrupted))
     assert result.interrupted and all(one.best is not None for one in result.standings)
 
 
@@ -182,7 +231,7 @@ def test_a_second_run_resumes(run):
     for standing in run(on_cpu(), budget=6.0).standings:
         assert standing.best is not None
         assert standing.baseline in standing.seconds
-    other = Pretender(replace(cpu(), driver="581.0"), cpu_seconds)
+    other = Pretender(cpu(driver="581.0"), cpu_seconds)
     assert not any("resumed" in remark for remark in run(other, budget=10.0).remarks)
 
 
@@ -211,7 +260,7 @@ def test_each_layout_is_tuned_and_saved_separately(run, tmp_path):
     for result in (run(Pretender(cpu(), seconds), shapes) for _ in range(2)):
         widths = {str(standing.shape): standing.best.NR for standing in result.standings}
         assert widths == {"64x64x64": 64, "64x64x64:NT": 16}
-        for standing, choice in choices(result, fakes.CPU_DATABASE, tmp_path):
+        for standing, choice in choices(result, CPU_DATABASE, tmp_path):
             assert choice.config == standing.best
 
 
@@ -238,13 +287,15 @@ def on_gpu():
     return Pretender(gpu(local_memory_bytes=2**17), gpu_seconds)
 
 
-GPU_OPTIONS = {"database": fakes.GPU_DATABASE, "families": ("direct", "indirect")}
+GPU_RECORDS = [recorded("256x256x256", INDIRECT), recorded("64x64x64", DIRECT)]
+GPU_DATABASE = a_database(made_file(GPU_RECORDS, threshold=Threshold(mnk=10**6)))
+GPU_OPTIONS = {"database": GPU_DATABASE, "families": ("direct", "indirect")}
 
 
 def test_the_fastest_path_of_each_shape_is_found_and_chosen(run, tmp_path):
     result = run(on_gpu(), [(64, 64, 64), (256, 256, 256)], **GPU_OPTIONS)
     assert [standing.best.family for standing in result.standings] == ["direct", "indirect"]
-    for standing, choice in choices(result, fakes.GPU_DATABASE, tmp_path):
+    for standing, choice in choices(result, GPU_DATABASE, tmp_path):
         assert {config.family for config in standing.scores} == {"direct", "indirect"}
         assert (choice.config, choice.level) == (standing.best, "architecture")
 
@@ -314,7 +365,7 @@ def test_invalid_arguments_are_refused(arguments, error, message):
 @pytest.mark.parametrize("contributes", [False, True])
 def test_a_contributed_model_is_fitted_to_estimated_ceilings(run, contributes):
     ceilings = replace(typical_ceilings(cpu()), global_memory=1.0, date="2026-01-01")
-    (file,) = fakes.CPU_DATABASE.groups[0]
+    (file,) = CPU_DATABASE.groups[0]
     of_device = file_of(file.entries, "cpu", kind="measured", ceilings=ceilings)
     options = {"survey": 1.0, "contributes": contributes, "budget": 30.0}
     result = run(on_cpu(), database=a_database(of_device), **options)
