@@ -29,10 +29,12 @@ from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_
 
 pytestmark = pytest.mark.any_runtime
 
-H100 = gpu(
-    fence_options="-cl-std=CL3.0", shuffle=SHFL, sub_group_sizes=(32,), local_memory_bytes=2**17
+GPU = gpu(
+    fence_options="-cl-std=CL3.0", shuffle=SHFL, sub_group_sizes=(8, 16, 32),
+    local_memory_bytes=2**17,
 )  # fmt: skip
 PADDED = replace(INDIRECT, PADLD=10)
+SHUFFLED = replace(INDIRECT, MWG=64, NWG=64, LANES_M=8, LANES_N=4, SHUFFLE=1)
 INDIRECTS = [
     *INDIRECT_CONFIGS.values(),
     # The padding at the ends of packed rows is NaN: reading it shows.
@@ -42,11 +44,32 @@ INDIRECTS = [
     replace(PADDED, PADLD=12, VWM=4, VWN=4, NDIMB=4, KWG=16),
     replace(INDIRECT_CONFIGS["slices"], PADLD=4),
     replace(INDIRECT, ASYNC=1, STAGES=2, FRAGMENTS=2),
+    # What a work-item shuffles is a vector, parts of one or of several.
+    SHUFFLED,
+    replace(SHUFFLED, VWM=8, VWN=8),
+    replace(SHUFFLED, MWG=128, VWM=1, VWN=1),
+    replace(SHUFFLED, STRM=0, STRN=0),
+    replace(SHUFFLED, SA=0, SB=0),
+    replace(SHUFFLED, SA=0, STRM=0),
+    replace(SHUFFLED, STAGES=2, FRAGMENTS=2, PADA=2, PADB=4),
+    replace(SHUFFLED, SWIZZLE=4, VWM=4, VWN=4, NDIMB=8),
+    replace(SHUFFLED, SLICES=2, MDIMA=16, NDIMB=16),
+    # Sub-groups that are higher than wide, and smaller than NVIDIA's.
+    *(replace(SHUFFLED, LANES_M=m, LANES_N=n) for m, n in ((4, 8), (4, 2), (2, 4), (4, 4), (8, 2))),
 ]
+SHALLOW = replace(DIRECT_CONFIGS["shuffles"], KWGD=16)
 DIRECTS = [
     *DIRECT_CONFIGS.values(),
-    replace(DIRECT, ASYNC=1, STAGES=2),
+    *(replace(DIRECT, ASYNC=1, STAGES=2, VWMD=width, VWND=width) for width in (1, 2)),
     replace(DIRECT_CONFIGS["wide vectors"], ASYNC=1, STAGES=4),
+    replace(SHALLOW, FILL=3),
+    replace(SHALLOW, WGD=64, NWGD=32, STAGES=2, FILL=2, SWIZZLE=4, FRAGMENTS=2, SLICES=2),
+    # Copies cannot conjugate: a part is conjugated as it is loaded.
+    replace(SHALLOW, ASYNC=1, STAGES=3, FRAGMENTS=2),
+]
+GEMVS = [
+    *configs.GEMV_CONFIGS.values(),
+    *(replace(configs.GEMV, STREAMB=1, VW=width) for width in (1, 2, 4, 8, 16)),
 ]
 IN_PLACE = replace(CPU, PACKB=0)
 CPUS = [
@@ -64,18 +87,18 @@ KINDS = [
 #: Less and more than tiles, slabs and blocks of k, whole ones, and none.
 SIZES = [
     (1, 1, 1), (32, 32, 32), (33, 31, 9), (64, 65, 40), (5, 130, 47), (97, 3, 70), (5, 37, 83),
-    (0, 5, 3), (5, 0, 3), (5, 7, 0),
+    (62, 36, 18), (0, 5, 3), (5, 0, 3), (5, 7, 0),
 ]  # fmt: skip
 SMALL_SIZES = [(8, 8, 8), (7, 10, 6), (7, 21, 19), (7, 21, 0), (32, 3, 1)]
 #: Configurations, the layout in which b is packed, and the device that they are for.
 FAMILIES = [
-    (INDIRECTS, PackedLayout("padded", 8, 16), H100),
-    (DIRECTS, PackedLayout("padded", 32, 64), H100),
-    (configs.GEMV_CONFIGS.values(), PackedLayout("padded", 16, 1, along_k=True), H100),
+    (INDIRECTS, PackedLayout("padded", 8, 16), GPU),
+    (DIRECTS, PackedLayout("padded", 32, 64), GPU),
+    (GEMVS, PackedLayout("padded", 16, 1, along_k=True), GPU),
     (CPUS, "panels", cpu()),
 ]
 SMALL_FAMILIES = [
-    ((SmallConfig(MWI=4, NWI=4, WGS=64), SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1)), H100),
+    ((SmallConfig(MWI=4, NWI=4, WGS=64), SmallConfig(MWI=8, NWI=2, WGS=32, KWI=1)), GPU),
     ((SmallCpuConfig(MR=3, NR=16, VW=8), SmallCpuConfig(MR=2, NR=8, VW=4)), cpu()),
 ]
 CASES = [
