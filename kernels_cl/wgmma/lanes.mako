@@ -52,7 +52,7 @@ static inline uint of_next_lane(const uint own)
 {
     uint held;
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
-        : "=r"(held) : "r"(own), "r"((uint)get_local_id(0) + 1 & 31) : "memory");
+        : "=r"(held) : "r"(own), "r"((uint)get_local_id(0) + 1 & 31));
     return held;
 }
 % endif
@@ -163,14 +163,27 @@ static inline uint of_next_lane(const uint own)
                         % else:
                         {
                         % endif
-                            ${unrolling(copies.count)}
-                            for (int i = 0; i < ${copies.count}; ++i) {
-                                __local uint *word = (__local uint *)(memory + (${address(copies, slab)}));
-                                const uint own = *word;
-                                const uint next = of_next_lane(own);
-                                const bool is_last = item % ${parts.across} == ${parts.across - 1};
-                                const ulong both = (ulong)(is_last ? ${name}_ends[i * ${parts.rows}] : next) << 32 | own;
-                                *word = (uint)(both >> 8 * ${name}_shift);
+                            // Eight at a time hide each other's latencies.
+                            #pragma unroll 1
+                            for (int part = 0; part < ${copies.count}; part += 8) {
+                                __local uchar *words = memory + part * ${parts.step};
+                                uint own[8], next[8];
+                                #pragma unroll
+                                for (int i = 0; i < 8; ++i) {
+                                    own[i] = *(const __local uint *)(words + (${address(copies, slab)}));
+                                }
+                                #pragma unroll
+                                for (int i = 0; i < 8; ++i) {
+                                    next[i] = of_next_lane(own[i]);
+                                    if (item % ${parts.across} == ${parts.across - 1}) {
+                                        next[i] = ${name}_ends[(part + i) * ${parts.rows}];
+                                    }
+                                }
+                                #pragma unroll
+                                for (int i = 0; i < 8; ++i) {
+                                    const ulong both = (ulong)next[i] << 32 | own[i];
+                                    *(__local uint *)(words + (${address(copies, slab)})) = (uint)(both >> 8 * ${name}_shift);
+                                }
                             }
                         }
 </%def>
