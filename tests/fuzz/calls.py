@@ -11,10 +11,9 @@ import pyclgemm
 from pyclgemm.errors import ConfigError, UnsupportedError
 from tests.support.arrays import fetched
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
-from tests.support.reference import assert_transformed, fault_of
+from tests.support.reference import assert_transformed, expected_gemm, fault_of
 
 from .campaign import Case, Skipped
-from .expected import wanted_product
 from .operands import Operands, Tensors
 
 #: Factors of alpha and beta in each view of a call.
@@ -207,7 +206,12 @@ class Call:
     def _reference(self, view):
         """The expected result of each product of a batch."""
         bias = self._set(0 if self._entry == "plan" else view).values["bias"]
-        options = self._scalars(view) | {"activation": self.case["activation"]}
+        options = {
+            "bias": bias,
+            "activation": self.case["activation"],
+            "result": self.case["result"],
+        }
+        options |= self._scalars(view)
         wanted = []
         for number in range(self.case["batch"]):
             operands = []
@@ -215,7 +219,7 @@ class Call:
                 which, index = self._places[name][number]
                 array = self._set(view, which).values[name]
                 operands.append(array if array is None or array.ndim == 2 else array[index])
-            wanted.append(wanted_product(*operands, bias, self.case["result"], **options))
+            wanted.append(expected_gemm(*operands, **options))
         return wanted
 
     def check_inputs(self):

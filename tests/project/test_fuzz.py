@@ -13,9 +13,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
-from tests.fuzz.expected import wanted_product
 from tests.support.poisoned import poison_allocations
-from tests.support.reference import fault_of
+from tests.support.reference import expected_gemm, fault_of
 from tests.support.system import start_python, tree_first
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fuzzer ends groups of processes")
@@ -160,7 +159,7 @@ def test_products_are_right():
 
 
 def fault(a, b, got, **options):
-    wanted = wanted_product(a, b, None, None, a.dtype.name, **options)
+    wanted = expected_gemm(a, b, **options)
     return fault_of(got, wanted, wanted.predictable)
 
 

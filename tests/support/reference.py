@@ -31,12 +31,32 @@ the unit roundoff of the arithmetic and eps = 2 u; |X| takes absolute values per
 7. A result stored in a narrower type than that of the arithmetic (float16 from float32) is
    rounded once more: ``eps_stored |out|``. Below the smallest normal number, of either
    type, results may be flushed to zero.
-8. Integers are exact: sums are those of int32, modulo 2^32.
+8. Integers are exact: sums are those of int32, modulo 2^32. So are small integers among the
+   floating-point numbers: if all partial sums, in any order, are integers below 2^p, p the bits of
+   the significand, the result is that integer, rounded at most once to the type of the result.
+9. Underflow. Numbers below the smallest normal number t may be flushed to zero, so each operation
+   may be off by t more (Higham, section 2.8, has less for gradual underflow). A product of a and b
+   is then off by at most t (1 + |a| + |b|) and t^2 more, a sum by t; over k terms, times alpha,
+   that is ``|alpha| t (|A| 1 + 1 |B| + 2 k)``, with ``|A| 1`` the sums of a row. Alpha and beta
+   themselves may be flushed: ``t (|A| |B| + |C|)``; so may what they are multiplied by, and the
+   bias: ``t (|alpha| + |beta| + 4)``. All is doubled. Complex products have twice the terms.
+
+Some elements are not predictable:
+
+10. Where ``|alpha| |A| |B| + |beta| |C| + |bias|``, or ``|A| |B|``, comes near the largest number
+    of the arithmetic, a partial sum may overflow in one order and not in another. The result may
+    also come near the largest number of its type, and an operand of float32 may round to infinity
+    in TF32 or bfloat16.
+11. Infinities and NaN among the inputs that an element depends on: a real sum is NaN, or the
+    infinity that IEEE 754 gives in any order, and must be just that, unless its finite terms may
+    overflow. "relu" and no activation keep an infinity; with others, only a NaN is predictable. The
+    result of a complex product with an infinity depends on the formula.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -53,6 +73,11 @@ _PARTS = {
     "BF16_BF16_F32_X3": (3, 3 * 2**-16 + 4 * 2**-24),
     "BF16_BF16_F32_X6": (6, 2 * 2**-24 + 2**-32),
     "BF16_BF16_F32_X9": (9, 0.0),
+}
+#: By the first word of a precision: the largest number that does not round to infinity.
+_LARGEST_OPERANDS = {
+    "TF32": (2 - 2.0**-10) * 2.0**127,
+    "BF16": float(ml_dtypes.finfo("bfloat16").max),
 }
 
 
@@ -86,14 +111,20 @@ ACTIVATIONS = {
     "sigmoid": Activation(_sigmoid, 0.25, 16.0),
     "tanh": Activation(np.tanh, 1.0, 16.0),
 }
+#: Activations that keep infinities and integers.
+_EXACT = (None, "relu")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The result in float64 or complex128, and the largest error allowed at each element."""
+    """The result in float64 or complex128, and the largest error allowed at each element.
+
+    `predictable` is the mask of elements that have but one right value, within that bound.
+    """
 
     value: np.ndarray
     bound: np.ndarray
+    predictable: Any = True
 
 
 def transposed(matrix, trans):
@@ -110,6 +141,7 @@ def arithmetic_of(dtype, precision=None):
     return np.finfo(np.float64 if dtype in ("float64", "complex128") else np.float32)
 
 
+@np.errstate(all="ignore")
 def expected_gemm(
     a, b, c=None, *, alpha=1.0, beta=None, trans_a=False, trans_b=False, bias=None,
     activation=None, precision=None, result=None,
@@ -124,37 +156,61 @@ def expected_gemm(
         return _expected_of_integers(left, right, c, alpha, beta, bias, activation)
     is_complex = dtype in COMPLEX_DTYPES
     wide = np.complex128 if is_complex else np.float64
-    left, right = left.astype(wide), right.astype(wide)
-    eps = float(arithmetic_of(dtype, precision).eps)
-    factor = math.sqrt(2) if is_complex else 1
-    products = (2 if is_complex else 1) * left.shape[1]
-    with np.errstate(all="ignore"):
-        if alpha == 0:
-            value = np.zeros((left.shape[0], right.shape[1]), wide)
-            bound = np.zeros(value.shape)
-        else:
-            value = alpha * (left @ right)
-            split = precision if dtype == "float32" else None
-            terms, product_error = _PARTS.get(split or "", (1, 0.0))
-            relative = factor * (terms * products + 10) * eps + product_error
-            bound = relative * abs(alpha) * (abs(left) @ abs(right))
-        if c is not None and beta:
-            value = value + beta * c.astype(wide)
-            bound = bound + factor * 4 * eps * abs(beta) * abs(c.astype(wide))
-        if bias is not None:
-            value = value + bias.astype(wide)
-            bound = bound + factor * 2 * eps * abs(bias.astype(wide))
-        if activation is not None:
-            chosen = ACTIVATIONS[activation]
-            bound = chosen.lipschitz * bound
-            bound = bound + chosen.evaluation * eps * np.maximum(1, abs(value))
-            value = chosen.function(value)
-        stored = ml_dtypes.finfo(result or a.dtype)
-        if float(stored.eps) > eps:
-            bound = bound + float(stored.eps) * abs(value)
-        tiny = max(float(stored.tiny), float(arithmetic_of(dtype, precision).tiny))
-        bound = bound + 2 * tiny
-    return Expected(value, bound)
+    beta = beta or 0.0
+    if alpha == 0:  # the operands are not read
+        left, right = left[:, :0], right[:0]
+    addend = np.zeros((1, 1)) if c is None or beta == 0 else c
+    offset = np.zeros(1) if bias is None else bias
+    terms = left, right, addend, offset = [
+        one.astype(wide) for one in (left, right, addend, offset)
+    ]
+    before = alpha * (left @ right) + beta * addend + offset
+    value = before if activation is None else ACTIVATIONS[activation].function(before)
+
+    arithmetic, stored = arithmetic_of(dtype, precision), ml_dtypes.finfo(result or a.dtype)
+    eps, tiny = float(arithmetic.eps), float(arithmetic.tiny)
+    sizes, factors = [abs(one) for one in terms], (abs(alpha), abs(beta))
+    products, whole = _sums(*sizes, *factors)
+    rows, columns = sizes[0].sum(1, keepdims=True), sizes[1].sum(0, keepdims=True)
+    factor, depth = (math.sqrt(2), 2 * left.shape[1]) if is_complex else (1, left.shape[1])
+    split = precision if dtype == "float32" else None
+    parts, product_error = _PARTS.get(split or "", (1, 0.0))
+    relative = factor * (parts * depth + 10) * eps + product_error
+    bound = relative * factors[0] * products
+    bound += factor * eps * (4 * factors[1] * sizes[2] + 2 * sizes[3])
+    flushed = factors[0] * (rows + columns + 2 * depth) + products + sizes[2] + sum(factors) + 4
+    bound += 2 * tiny * flushed
+    if activation is not None:
+        bound *= ACTIVATIONS[activation].lipschitz
+        bound += ACTIVATIONS[activation].evaluation * eps * np.maximum(1, abs(before))
+    if float(stored.eps) > eps:
+        bound += float(stored.eps) * abs(value)
+    bound += 2 * max(float(stored.tiny), tiny)
+
+    special = ~np.isfinite(value) & (np.isnan(before) | (activation in _EXACT)) & (not is_complex)
+    fits = abs(value) + bound < 0.99 * float(stored.max)
+    predictable = np.where(np.isfinite(before), fits, special)
+    finite = [np.where(np.isfinite(one), abs(one), 0.0) for one in terms]
+    for sums in _sums(*finite, *(one if math.isfinite(one) else 1.0 for one in factors)):
+        predictable &= sums < 0.25 * float(arithmetic.max)
+    most = _LARGEST_OPERANDS.get((precision or "").split("_")[0], math.inf)
+    predictable &= ~(sizes[0] > most).any(1, keepdims=True)
+    predictable &= ~(sizes[1] > most).any(0, keepdims=True)
+
+    if activation in _EXACT and split not in _PARTS and _are_integers(*terms, alpha, beta):
+        rounded = np.where(abs(value) < 2.0 ** (stored.nmant + 1), 0.0, float(stored.eps))
+        bound = np.where(whole < 2.0 ** (arithmetic.nmant + 1), rounded * abs(value), bound)
+    return Expected(value, bound, predictable)
+
+
+def _sums(left, right, addend, offset, alpha, beta):
+    """``|A| |B|``, and the complete sum, from the absolute values of all terms of a result."""
+    products = left @ right
+    return products, alpha * products + beta * addend + offset
+
+
+def _are_integers(*arrays):
+    return all((one == np.rint(one)).all() for one in arrays)
 
 
 def _expected_of_integers(left, right, c, alpha, beta, bias, activation):
