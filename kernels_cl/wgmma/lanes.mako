@@ -24,10 +24,19 @@
             slab = f"({slab} ^ i % 2 * 64)"
         return f"{slab} + i * {copies.vectors.step}"
 
+    def row_start(copies, parts):
+        """The offset in global memory of a row of which a lane has a part."""
+        row, tile = f"item / {parts.across}", f"{copies.name}_tile"
+        return offset_of(copies, f"{tile} + {row}" if copies.along_k else row, "0" if copies.along_k else tile)
+
+    def before(copies):
+        """Elements between the start of a row and that of its first word."""
+        size = copies.map.element_bytes
+        return f"{copies.name}_before" + (f" / {size}" if size > 1 else "")
+
     def row_ends_at(copies, stage):
-        """The end of the first row that this lane's part of a sub-group copies."""
-        operand = "A_ROW_ENDS + " if copies.name == "b" else ""
-        return f"row_ends + {stage} * ROW_ENDS + {operand}item / {copies.vectors.across}"
+        """The first of the words in which the rows of a stage end."""
+        return f"row_ends + {stage} * ROW_ENDS" + (" + A_ROW_ENDS" if copies.name == "b" else "")
 %>
 
 <%def name="functions()" filter="trim">
@@ -40,35 +49,28 @@ static inline void copy_${size}_bytes(const uint to, const __global void *from, 
 }
 
 % endfor
+% if row_ends:
+// A word that starts `bits` behind the first of two.
+static inline uint shifted(const uint first, const uint second, const int bits)
+{
+    return (uint)(((ulong)second << 32 | first) >> bits);
+}
+
+% endif
 // Arrives at the barrier once all copies of this work-item are complete.
 static inline void arrive_when_copied(const uint barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");
 }
-% if row_ends:
-
-// The value that the next lane of this sub-group passes as `own`.
-static inline uint of_next_lane(const uint own)
-{
-    uint held;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
-        : "=r"(held) : "r"(own), "r"((uint)get_local_id(0) + 1 & 31));
-    return held;
-}
-% endif
 </%def>
 
-## Rows of the slabs whose words are shifted: by how many bytes.
+## By how many bytes words are shifted: those that a lane copies, and those of its vectors of 16 bytes.
 <%def name="shifts()" filter="trim">
             % for copies in operands:
             % if copies.shifted:
-<%
-    name = copies.name
-    tile = f"{name}_tile + {name}_row" if copies.along_k else f"{name}_row"
-    start = offset_of(copies, tile, "0" if copies.along_k else f"{name}_tile")
-%>\
-            // Rows start so many bytes behind a word: all rows of this lane, in all slabs.
-            const uint ${name}_shift = (ulong)(${name} + ${start}) & 3;
+            // Rows start so many bytes behind a word, in all slabs.
+            const int ${copies.name}_before = (ulong)(${copies.name} + ${row_start(copies, copies.vectors)}) & 3;
+            const int ${copies.name}_shift = 8 * ((ulong)(${copies.name} + ${row_start(copies, copies.whole)}) & 3);
             % endif
             % endfor
 </%def>
@@ -134,11 +136,11 @@ static inline uint of_next_lane(const uint own)
                 % endif
 </%def>
 
-## Shifts the words of the oldest stage; each row is that of one sub-group or of half of one.
+## Shifts the words of the oldest stage, a vector of 16 bytes at a time.
 <%def name="shift_slab()" filter="trim">
                     {
-                        // The words that other lanes have copied are there, too.
-                        asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
+                        // All lanes have copied their words.
+                        asm volatile("bar.sync ${tiles.CONSUMERS + 2}, ${warpgroup};" : : : "memory");
                         const int slabs_at = oldest * (A_BYTES + B_BYTES);
                         % for copies in operands:
                         % if copies.shifted:
@@ -152,58 +154,64 @@ static inline uint of_next_lane(const uint own)
 
 <%def name="shift_words(copies)" filter="trim">
 <%
-    name, parts = copies.name, copies.vectors
-    whole_sub_group = parts.across == 32
-    slab = f"{name}_words_at"
+    name, parts = copies.name, copies.whole
+    count = copies.boxes * parts.per_box
+    batch = 4 if count % 4 == 0 else 2  # they hide each other's latencies
+    slab = "memory + slabs_at" + (" + A_BYTES" if name == "b" else "")
+    row = f"(item / {parts.across})"
 %>\
-                        const int ${slab} = slabs_at + ${"A_BYTES + " if name == "b" else ""}${name}_offset_in_slab;
-                        const __local uint *${name}_ends = ${row_ends_at(copies, "oldest")};
-                        % if whole_sub_group:
-                        if (${name}_shift != 0) {
-                        % else:
                         {
-                        % endif
-                            // Eight at a time hide each other's latencies.
+                            __local uchar *vectors = ${slab} + ${parts.offset(row, "item")};
+                            // The word behind a vector: of the next lane, or the row's end.
+                            const bool is_last = item % ${parts.across} == ${parts.across - 1};
+                            const __local uchar *next_words = is_last
+                                ? (const __local uchar *)(${row_ends_at(copies, "oldest")} + item / ${parts.across})
+                                : ${slab} + ${parts.offset(row, "(item + 1)")};
+                            const int next_step = is_last ? ${4 * parts.rows} : ${parts.step};
                             #pragma unroll 1
-                            for (int part = 0; part < ${copies.count}; part += 8) {
-                                __local uchar *words = memory + part * ${parts.step};
-                                uint own[8], next[8];
+                            for (int part = 0; part < ${count}; part += ${batch}) {
+                                uint4 own[${batch}];
+                                uint next[${batch}];
                                 #pragma unroll
-                                for (int i = 0; i < 8; ++i) {
-                                    own[i] = *(const __local uint *)(words + (${address(copies, slab)}));
+                                for (int i = 0; i < ${batch}; ++i) {
+                                    own[i] = *(const __local uint4 *)(vectors + (part + i) * ${parts.step});
+                                    next[i] = *(const __local uint *)(next_words + (part + i) * next_step);
                                 }
+                                asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
                                 #pragma unroll
-                                for (int i = 0; i < 8; ++i) {
-                                    next[i] = of_next_lane(own[i]);
-                                    if (item % ${parts.across} == ${parts.across - 1}) {
-                                        next[i] = ${name}_ends[(part + i) * ${parts.rows}];
-                                    }
-                                }
-                                #pragma unroll
-                                for (int i = 0; i < 8; ++i) {
-                                    const ulong both = (ulong)next[i] << 32 | own[i];
-                                    *(__local uint *)(words + (${address(copies, slab)})) = (uint)(both >> 8 * ${name}_shift);
+                                for (int i = 0; i < ${batch}; ++i) {
+                                    *(__local uint4 *)(vectors + (part + i) * ${parts.step}) = (uint4)(
+                                        shifted(own[i].s0, own[i].s1, ${name}_shift),
+                                        shifted(own[i].s1, own[i].s2, ${name}_shift),
+                                        shifted(own[i].s2, own[i].s3, ${name}_shift),
+                                        shifted(own[i].s3, next[i], ${name}_shift));
                                 }
                             }
                         }
 </%def>
 
-## The word behind each row of the slab, copied by one of the row's lanes.
-<%def name="copy_row_ends(copies, row, box, end, first)" filter="trim">
+## Copies the word behind each row of the slab that starts between words.
+<%def name="copy_row_ends(copies)" filter="trim">
 <%
-    name, parts = copies.name, copies.vectors
-    ends = f"address_of({row_ends_at(copies, 'stage')})"
+    name, length, size = copies.name, copies.map.elements, copies.map.element_bytes
+    row, box = f"end % {copies.map.rows}", f"end / {copies.map.rows} * {length}"
+    if copies.along_k:
+        along, position, inside, limit = "depth", f"{name}_from + end", f"{name}_tile + end < {copies.index}", "k"
+    else:
+        along = f"{name}_from" + (f" + {box}" if copies.boxes > 1 else "")
+        position, limit = f"depth + {row}", copies.index
+        inside = f"{position} < k"
+    first = "item" if name == "a" else f"(item + {warpgroup // 2}) % {warpgroup}"
 %>\
-                    for (int i = item % ${parts.across}; i < ${copies.count}; i += ${parts.across}) {
-                        const int row = ${row};
-                        % if box:
-                        const int box = ${box};
-                        % endif
-                        const extent left = ${end} - (${first}${" + box" if box else ""} - ${name}_element + ${copies.map.elements});
-                        const int inside = clamp(left, (extent)0, (extent)${parts.width}) * ${copies.map.element_bytes};
-                        copy_4_bytes(${ends} + i * ${4 * parts.rows},
-                            ${name}_vector - ${name}_element + ${copies.map.elements} + ${offset_of(copies, "row", "box" if box else "0")},
-                            row < ${name}_rows ? inside : 0);
+                    for (int end = ${first}; end < ${copies.row_ends}; end += ${warpgroup}) {
+                        const __global ${stored} *start = ${name} + ${offset_of(copies, position, along)};
+                        const int before = ((ulong)start & 3)${f" / {size}" if size > 1 else ""};
+                        const extent left = ${limit} - (${along} + ${length} - before);
+                        const int bytes = clamp(left, (extent)0, (extent)${4 // size}) * ${size};
+                        if (before != 0) {
+                            copy_4_bytes(address_of(${row_ends_at(copies, "stage")} + end),
+                                start + ${length} - before, ${inside} ? bytes : 0);
+                        }
                     }
 </%def>
 
@@ -212,7 +220,7 @@ static inline uint of_next_lane(const uint own)
 <%
     name, first = copies.name, f"depth + {copies.name}_element"
     from_row = offset_of(copies, f"{name}_from + {name}_row", first)
-    start = f"{first} - {name}_before" if copies.shifted else first
+    start = f"{first} - {before(copies)}" if copies.shifted else first
 %>\
                     ${first_vector(copies, from_row)}
                     const extent ${name}_rows = ${copies.index} - ${name}_tile - ${name}_row;
@@ -223,7 +231,7 @@ static inline uint of_next_lane(const uint own)
                         ${copy_one(copies, offset_of(copies, "row", "0"))}
                     }
                     % if copies.shifted:
-                    ${copy_row_ends(copies, f"i * {copies.vectors.rows}", "", "k", start)}
+                    ${copy_row_ends(copies)}
                     % endif
 </%def>
 
@@ -232,7 +240,7 @@ static inline uint of_next_lane(const uint own)
 <%
     name, first = copies.name, f"{copies.name}_from + {copies.name}_element"
     from_row = offset_of(copies, f"depth + {name}_row", first)
-    start = f"{first} - {name}_before" if copies.shifted else first
+    start = f"{first} - {before(copies)}" if copies.shifted else first
     row = f"i % {copies.vectors.per_box} * {copies.vectors.rows}"
     box = f"i / {copies.vectors.per_box} * {copies.map.elements}"
 %>\
@@ -246,7 +254,7 @@ static inline uint of_next_lane(const uint own)
                         ${copy_one(copies, offset_of(copies, "row", "box"))}
                     }
                     % if copies.shifted:
-                    ${copy_row_ends(copies, row, box, copies.index, start)}
+                    ${copy_row_ends(copies)}
                     % endif
 </%def>
 
@@ -254,8 +262,7 @@ static inline uint of_next_lane(const uint own)
 <%def name="first_vector(copies, offset)" filter="trim">
 <% name = copies.name %>\
                     % if copies.shifted:
-                    const int ${name}_before = ${name}_shift${f" / {copies.map.element_bytes}" if copies.map.element_bytes > 1 else ""};
-                    const __global ${stored} *${name}_vector = ${name} + ${offset} - ${name}_before;
+                    const __global ${stored} *${name}_vector = ${name} + ${offset} - ${before(copies)};
                     % else:
                     const __global ${stored} *${name}_vector = ${name} + ${offset};
                     % endif

@@ -229,6 +229,7 @@ class WgmmaOperand:
         # Whether rows start between words, which are shifted in local memory; words in which the
         # rows of a slab end then.
         self.shifted = aligned < _WORD
+        self.whole = BoxParts(self.map)  # the parts of a row that a lane shifts
         self.row_ends = self.boxes * self.map.rows if self.shifted else 0
         end = problem.k if along_k else problem.positions(name)
         whole = self.packed or end * size % self.vectors.bytes == 0 and not self.shifted
