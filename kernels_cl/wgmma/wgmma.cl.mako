@@ -42,10 +42,6 @@ ${prelude.types()}
 #define FRAGMENTS (CONSUMER_M / 64)
 #define A_BYTES (MWG * 128)  // of a slab
 #define B_BYTES (NWG * 128)
-% if row_ends and not tiles.TMA:
-#define A_ROW_ENDS ${operands[0].row_ends}  // words in which the rows of a slab end: of A, and of both
-#define ROW_ENDS ${row_ends}
-% endif
 
 % if not tiles.TMA:
 ${prelude.address("a", problem.a)}
@@ -89,9 +85,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     __local uchar memory[${memory_bytes}] __attribute__((aligned(1024)));
     % if tiles.FILL:
     ${stream_k.locals()}
-    % endif
-    % if row_ends and not tiles.TMA:
-    __local uint row_ends[STAGES * ROW_ENDS] __attribute__((aligned(16)));
     % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}

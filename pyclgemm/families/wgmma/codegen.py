@@ -14,7 +14,7 @@ from ...codegen.pack import PackedForm, with_packed
 from ...codegen.source import Argument, KernelSource, times
 from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
-from ...device.traits import LOCAL_MEMORY_BYTES, DeviceTraits
+from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
 from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName, Order
@@ -108,23 +108,12 @@ def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
 
 
 #: The fewest bytes that a lane copies at a time (PTX ISA, "cp.async").
-_WORD = 4
-
-#: Bytes of the largest results.
-MOST_RESULT_BYTES = 4
+_LEAST_BYTES = 4
 
 
-def copied_bytes(problem: GemmProblem, config: WgmmaConfig) -> int:
-    """The bytes of which the distance of an operand's rows is a multiple if it is copied in place.
-
-    Lanes copy aligned words of 4 bytes, and shift them in local memory where elements lie between
-    words. A word more of each row is copied, for which local memory must have room.
-    """
-    if config.TMA:
-        return units.MAP_ALIGNMENT
-    free = LOCAL_MEMORY_BYTES[ARCHITECTURE] - local_bytes(config, MOST_RESULT_BYTES)
-    words = config.STAGES * 2 * (config.MWG + config.NWG)  # at most: a row may be 64 bytes
-    return stored_bytes(problem.dtype) if words * _WORD <= free else _WORD
+def copied_bytes(config: WgmmaConfig) -> int:
+    """The bytes of the smallest vectors in which a kernel can copy rows of an operand."""
+    return units.MAP_ALIGNMENT if config.TMA else _LEAST_BYTES
 
 
 def packed_forms(
@@ -140,9 +129,9 @@ def packed_forms(
         if terms > 1 or stored != unit.element_bytes:
             return False
         # Lanes transpose a slab whose elements they copy one by one.
-        turns = not config.TMA and stored == _WORD
+        turns = not config.TMA and stored == _LEAST_BYTES
         is_read = turns or is_along_k(layout, name) or unit.reads_along_tile(name)
-        return is_read and layout.has_vectors(copied_bytes(problem, config), stored)
+        return is_read and layout.has_vectors(copied_bytes(config), stored)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 
@@ -186,6 +175,11 @@ class BoxParts:
         return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
+def vector_bytes(layout: MatrixLayout, size: int, *, turned: bool) -> int:
+    """The bytes that a lane copies at a time of elements of `size` bytes."""
+    return size if turned else math.gcd(VECTOR_BYTES, layout.alignment * size)
+
+
 @dataclass
 class WgmmaOperand:
     """A slab of A or B in local memory, as boxes that TMA or lanes copy. Strings are C."""
@@ -224,15 +218,9 @@ class WgmmaOperand:
 
         # For lanes that copy: the vectors of a row; whether rows of the matrix end between vectors
         # or within one; the copies of a lane in a slab.
-        aligned = size if self.turned else math.gcd(VECTOR_BYTES, layout.alignment * size)
-        self.vectors = BoxParts(self.map, max(_WORD, aligned))
-        # Whether rows start between words, which are shifted in local memory; words in which the
-        # rows of a slab end then.
-        self.shifted = aligned < _WORD
-        self.whole = BoxParts(self.map)  # the parts of a row that a lane shifts
-        self.row_ends = self.boxes * self.map.rows if self.shifted else 0
+        self.vectors = BoxParts(self.map, vector_bytes(layout, size, turned=self.turned))
         end = problem.k if along_k else problem.positions(name)
-        whole = self.packed or end * size % self.vectors.bytes == 0 and not self.shifted
+        whole = self.packed or end * size % self.vectors.bytes == 0
         self.edges = "vectors" if whole else "elements"
         self.count = self.boxes * self.vectors.per_box
 
@@ -341,8 +329,8 @@ class WgmmaResults:
         return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
 
-#: The architecture whose instructions the kernels use, and its name as a compiler's target.
-ARCHITECTURE, TARGET = "sm_90", "sm_90a"
+#: The architecture whose instructions the kernels use.
+TARGET = "sm_90a"
 
 #: Maps of a work-group: for A, B, the result and C.
 _MAPS = 4
@@ -362,8 +350,7 @@ def slab_copies(problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit) -> i
     packed = packed_forms(problem, config, unit)
     copied = with_packed(problem, packed)
     slabs = (WgmmaOperand(name, copied, config, unit, name in packed) for name in OPERANDS)
-    # Shifting a word takes about as long as copying it.
-    return sum(slab.count * units.WARPGROUP * (1 + slab.shifted) for slab in slabs)
+    return sum(slab.count * units.WARPGROUP for slab in slabs)
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
@@ -406,10 +393,6 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         split_k=split_k if config.FILL else None,
         tiles=config,
         operands=operands,
-        # Slabs whose copies run while an earlier slab is shifted. A stage becomes empty when the
-        # slab after it is multiplied, and one slab more is ready for the unit.
-        copies_ahead=max(0, config.STAGES - 3),
-        row_ends=sum(operand.row_ends for operand in operands),
         stored=unit.stored,
         results=results,
         staging=results.staging,

@@ -23,6 +23,9 @@ from .unit import FRAGMENT_ROWS, MAP_WORDS, ROW_BYTES, UNITS, required_wgmma_uni
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
 
+#: Bytes of the largest results.
+_RESULT_BYTES = 4
+
 #: Most rows of a box (CUDA Driver API, "cuTensorMapEncodeTiled").
 _MOST_ROWS = 256
 
@@ -94,7 +97,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         common.within_work_group(lambda c, traits: c.work_items),
         common.within_local_memory(
             "slabs and collected results",
-            lambda c, dtype, traits: codegen.local_bytes(c, codegen.MOST_RESULT_BYTES),
+            lambda c, dtype, traits: codegen.local_bytes(c, _RESULT_BYTES),
         ),
         common.Constraint(
             "the device must have warpgroup units",
@@ -126,7 +129,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL)
 
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
-        return codegen.local_bytes(config, codegen.MOST_RESULT_BYTES)
+        return codegen.local_bytes(config, _RESULT_BYTES)
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
         has_unit = wgmma_unit(precision, traits) is not None
@@ -212,7 +215,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return f"{name}: {FRAGMENT_ROWS} x {config.NWG} x {unit.k} of {unit.operand}"
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: WgmmaConfig) -> str:
-        return why_units_pack(name, problem, codegen.copied_bytes(problem, config))
+        return why_units_pack(name, problem, codegen.copied_bytes(config))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         is_split = precision is not None and precision.terms > 1

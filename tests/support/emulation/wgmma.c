@@ -110,12 +110,12 @@ void emulation_begin(void)
     }
 }
 
-void emulation_enter(uint own, uint count, uint own_group, uint committed_count)
+void emulation_enter(uint own, uint count, uint own_group, uint group_count)
 {
     item = own;
     items = count;
     group = own_group;
-    groups = committed_count;
+    groups = group_count;
 }
 
 // Memory that copies may read.
@@ -392,7 +392,7 @@ void emulated_store_box(uint from, ulong map, int inner, int outer)
 // ---------------------------------------------------------------- copies of lanes
 
 // Copies are in place when they must be, and no sooner.
-enum { PENDING = 2048 };
+enum { PENDING = 256 };
 static __thread struct { uint to; const uchar *from; int inside, bytes; } pending[PENDING];
 static __thread int pending_count;
 
@@ -417,13 +417,9 @@ static int is_readable(const uchar *from, int bytes)
     return found;
 }
 
-// Copies of each group that was committed, the oldest first.
-static __thread int committed[16], committed_count;
-
-// Completes the oldest copies.
-static void finish(int count)
+void emulated_finish_copies(void)
 {
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < pending_count; ++i) {
         if (!is_readable(pending[i].from, pending[i].inside)) {
             blame(9);
             continue;
@@ -432,36 +428,7 @@ static void finish(int count)
             at(pending[i].to)[b] = b < pending[i].inside ? pending[i].from[b] : 0;
         }
     }
-    pending_count -= count;
-    for (int i = 0; i < pending_count; ++i) {
-        pending[i] = pending[i + count];
-    }
-}
-
-void emulated_finish_copies(void)
-{
-    finish(pending_count);
-    committed_count = 0;
-}
-
-void emulated_commit_copies(void)
-{
-    int copies = pending_count;
-    for (int i = 0; i < committed_count; ++i) {
-        copies -= committed[i];
-    }
-    committed[committed_count++] = copies;
-}
-
-void emulated_await_copies(int most_groups)
-{
-    while (committed_count > most_groups) {
-        finish(committed[0]);
-        --committed_count;
-        for (int i = 0; i < committed_count; ++i) {
-            committed[i] = committed[i + 1];
-        }
-    }
+    pending_count = 0;
 }
 
 void emulated_arrive_when_copied(uint barrier)

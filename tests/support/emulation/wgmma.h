@@ -16,8 +16,6 @@ void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier);
 void emulated_store_box(uint from, ulong map, int inner, int outer);
 void emulated_copy(uint to, ulong from, int inside, int bytes);
 void emulated_finish_copies(void);
-void emulated_commit_copies(void);
-void emulated_await_copies(int most_groups);
 void emulated_arrive_when_copied(uint barrier);
 void emulated_wgmma(ulong sums, ulong a, ulong b, int n, int kind, int turned_a, int turned_b);
 void emulated_wgmma_of_registers(ulong sums, uint a0, uint a1, uint a2, uint a3, ulong b, int n);
@@ -60,8 +58,6 @@ uint emulated_shuffle(uint own, uint from);
 #define cp_async_cg_shared_global cp_async_ca_shared_global
 #define cp_async_mbarrier_arrive_noinc_shared_cta_b64(barrier) emulated_arrive_when_copied(barrier)
 #define cp_async_wait_all() emulated_finish_copies()
-#define cp_async_commit_group() emulated_commit_copies()
-#define cp_async_wait_group(most) emulated_await_copies(most)
 #define bar_sync(number, count) emulated_meet(number, count)
 #define bar_warp_sync(mask) emulated_meet_in_sub_group()
 #define tensormap_cp_fenceproxy_global_shared_cta_tensormap_generic_release_gpu_sync_aligned( \
