@@ -56,9 +56,10 @@ class WgmmaConfig(Config):
         As for `XgemmConfig`.
     TMA : int
         1 moves slabs and results by NVIDIA's bulk copies, which need tensor maps that each
-        work-group writes first. 0 copies slabs by ``cp.async`` of 16 bytes (PTX ISA) in the lanes
-        of the copying warpgroup, and results by stores in the lanes that computed them: products
-        of a few microseconds finish before the maps would be written.
+        work-group writes first, and rows that are multiples of 16 bytes apart. 0 copies slabs by
+        ``cp.async`` of 16, 8 or 4 bytes (PTX ISA) in the lanes of the copying warpgroup, and
+        results by stores in the lanes that computed them: products of a few microseconds finish
+        before the maps would be written, and fewer operands are packed.
     """
 
     MWG: Annotated[int, up_to(256)]
