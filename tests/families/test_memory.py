@@ -24,7 +24,7 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
-from tests.support import buffers, checks, memory_cases
+from tests.support import buffers, checks, clang, memory_cases
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.checks import check_gemm
 from tests.support.configs import CPU, DIRECT, INDIRECT
@@ -136,8 +136,7 @@ ON_CPU, ON_GPU, ON_NVIDIA = (
 @pytest.fixture
 def bare_queue(cpu_only, context, monkeypatch):
     """A queue whose buffers have nothing around them, and are NaN where nobody wrote."""
-    if missing := sanitizers.missing():
-        pytest.skip(missing)
+    clang.skip_without(*sanitizers.NEEDED)
     monkeypatch.setattr(buffers, "GUARD", 0)
     monkeypatch.setattr(cl, "Buffer", PoisonedBuffer)
     return cl.CommandQueue(context)

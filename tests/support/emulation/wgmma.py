@@ -7,8 +7,6 @@ generated text is compiled by clang for the host, its inline PTX replaced by cal
 
 import ctypes
 import re
-import shutil
-import subprocess
 import threading
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -19,7 +17,8 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
-from tests.support.emulation.host import build_folder, kernels_on_the_host
+from tests.support import clang
+from tests.support.emulation.host import kernels_on_the_host
 from tests.support.emulation.ptx import in_calls
 from tests.support.families import imagined_traits
 
@@ -49,34 +48,24 @@ def as_host_code(source):
     return text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
 
-def missing_compiler():
-    """What the emulation lacks on this machine; empty if nothing."""
-    lacking = [name for name in ("clang-19", "ld") if shutil.which(name) is None]
-    return f"the emulation needs {' and '.join(lacking)}" if lacking else ""
-
-
-def _compiled(language, path, stem):
-    flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
-    subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
-    return f"{stem}.o"
+_HOST = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC"]
 
 
 @cache
 def _instructions():
     """The object file of what kernels call."""
-    return _compiled(["-x", "c"], HERE / "wgmma.c", build_folder() / "emulation")
+    built = clang.BUILT / "instructions.o"
+    clang.run(clang.CLANG, *_HOST, "-c", HERE / "wgmma.c", "-o", built)
+    return built
 
 
 @cache
 def _library(source):
-    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
-    kernel = stem.with_suffix(".cl")
-    kernel.write_text(as_host_code(source))
-    opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
-    opencl += ["-include", str(HERE / "wgmma.h")]
-    objects = [_compiled(opencl, kernel, stem), _instructions()]
-    library = f"{stem}.so"
-    subprocess.run(["clang-19", "-shared", "-nostdlib", *objects, "-o", library], check=True)
+    kernel = clang.kernel_file(source, as_host_code(source))
+    library = kernel.with_suffix(".so")
+    linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
+    opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
+    clang.run(clang.CLANG, *_HOST, *linked, *opencl)
     return ctypes.CDLL(library)
 
 
@@ -131,8 +120,7 @@ def warpgroups_of(queue, compute_units=2):
         return nullcontext()
     if queue.device.type != cl.device_type.CPU:
         pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
-    if missing := missing_compiler():
-        pytest.skip(missing)
+    clang.skip_without(clang.CLANG, "ld")
     if queue.device.platform.name.startswith("Portable"):
         pytest.skip("the device only holds the memory: one CPU runtime shows it all")
     return emulated_warpgroups(compute_units)
