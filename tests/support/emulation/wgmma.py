@@ -8,7 +8,7 @@ generated text is compiled by clang for the host, its inline PTX replaced by cal
 import ctypes
 import re
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -104,23 +104,19 @@ def run(source, groups, arguments):
 
 
 @contextmanager
-def emulated_warpgroups(compute_units=2):
-    """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
+def warpgroups_of(queue, compute_units=2):
+    """The device's own units, or a device that passes for an H100 of few units, if it can."""
+    if traits_of(queue.device).wgmma:
+        yield
+        return
+    if queue.device.type != cl.device_type.CPU:
+        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
+    clang.skip_without(clang.CLANG, "ld")
+    if queue.device.platform.name.startswith("Portable"):
+        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
     h100 = {
         "vendor": "nvidia", "architecture": "sm_90", "wgmma": True, "compute_units": compute_units,
         "local_memory_bytes": LOCAL_MEMORY_BYTES["sm_90"],
     }  # fmt: skip
     with imagined_traits(**h100), kernels_on_the_host(run, lambda source: bool(source.target)):
         yield
-
-
-def warpgroups_of(queue, compute_units=2):
-    """The device's own units, or a device that passes for one that has them, if it can."""
-    if traits_of(queue.device).wgmma:
-        return nullcontext()
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
-    clang.skip_without(clang.CLANG, "ld")
-    if queue.device.platform.name.startswith("Portable"):
-        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
-    return emulated_warpgroups(compute_units)
