@@ -21,7 +21,7 @@ from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRI
 from tests.support.cases import BATCHES, LAYOUTS, all_pairs
 from tests.support.checks import check_gemm
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
-from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.emulation.matrix import emulated_units
 from tests.support.facts import product_of
 from tests.support.reference import assert_close, expected_gemm
 
@@ -165,8 +165,7 @@ def config_for(architecture, **changes):
 @pytest.fixture
 def emulated(queue, architecture):
     """An architecture's units, where the emulation compiles in well under a second."""
-    skip_without_emulation(queue.device)
-    with emulated_units(architecture):
+    with emulated_units(queue.device, architecture):
         yield queue
 
 
