@@ -203,13 +203,12 @@ def traits(device):
 @pytest.fixture
 def units(device, traits):
     """A device of NVIDIA's that has matrix units, or a CPU that passes for one."""
-    from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+    from tests.support.emulation.matrix import emulated_units
 
     if traits.has_async_copy:
         yield
         return
-    skip_without_emulation(device)
-    with emulated_units():
+    with emulated_units(device):
         yield
 
 

@@ -28,7 +28,7 @@ from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.configs import GEMV, INDIRECT
 from tests.support.configs import MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
-from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.emulation.matrix import emulated_units
 from tests.support.facts import analysed, recorded
 from tests.support.families import traffic_of
 from tests.support.system import text_of
@@ -59,9 +59,8 @@ _TIMING = ("analysis.precision", "analysis.operands")
 @pytest.fixture
 def units(queue):
     """Let the device pass for an H100, with a database of its matrix units."""
-    skip_without_emulation(queue.device)
     with ExitStack() as stack:
-        stack.enter_context(emulated_units())
+        stack.enter_context(emulated_units(queue.device))
         imagined = replace(prepare.traits_of(queue.device), type="gpu")
         known = {"traits_of": lambda device: imagined, "load_database": database}
         for module in _CHOOSING:

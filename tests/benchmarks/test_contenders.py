@@ -1,9 +1,12 @@
 """Contenders of the benchmarks compute right products; sessions check and time them."""
 
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
-from unittest.mock import Mock, patch
+from unittest.mock import MagicMock, Mock, patch
 
+import ml_dtypes
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -20,10 +23,93 @@ from pyclgemm.analysis.operands import uniform
 from pyclgemm.measure.bench import Bench, Pace
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.bench_fakes import FakeContender, FakeDevice
-from tests.support.benchmark_fakes import FLOAT32, KINDS, FakeTorch, call_once, make_float32
 from tests.support.buffers import Layout, guarded_matrix
 from tests.support.checks import stored_shape
 from tests.support.reference import assert_close, expected_gemm
+
+FLOAT32 = arithmetic_of("float32")
+
+
+def make_float32(queue, case, **options):
+    return make_operands(case, FLOAT32, queue, np.random.default_rng(0), **options)
+
+
+def call_once(contender, operands, calls=1):
+    """Poison the result, call the contender, and measure the error of the new result."""
+    contender.poison()
+    contender.enqueue(calls)
+    contender.finish()
+    return operands.error(contender.result(), contender.precision, contender.bias)
+
+
+class FakeTensor(np.ndarray):
+    """The parts of a tensor of torch that the benchmarks use, on the host."""
+
+    clone = contiguous = np.ndarray.copy
+    fill_ = np.ndarray.fill
+
+    @property
+    def mT(self):  # noqa: N802 - torch's name
+        return self.swapaxes(-2, -1)
+
+    def to(self, device):
+        return self.copy()
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        if self.dtype.name == "bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return np.asarray(self)
+
+    def copy_(self, other):
+        self[...] = other
+
+
+class FakeTorch:
+    """The parts of torch that the benchmarks use, on the host; records the names of products."""
+
+    float32, int16, bfloat16 = np.float32, np.int16, ml_dtypes.bfloat16
+
+    def __init__(self):
+        self.called, self._products = [], []
+        for name in ("matmul", "mm", "_int_mm", "addmm", "_addmm_activation"):
+            setattr(self, name, partial(self._multiply, name))
+        self.backends = MagicMock()
+        self.cuda = MagicMock(graph=self._capture)
+        self.cuda.CUDAGraph = SimpleNamespace
+
+    @contextmanager
+    def _capture(self, graph):
+        self._products.clear()
+        yield
+        captured = self._products[:]
+        graph.replay = lambda: [product() for product in captured]
+
+    def from_numpy(self, array):
+        if array.dtype.name == "bfloat16":
+            raise TypeError("can't convert np.ndarray of type ml_dtypes.bfloat16")
+        return array.view(FakeTensor)
+
+    def _multiply(self, name, *operands, out, out_dtype=None, alpha=1.0, beta=0.0):
+        """Multiply the last two operands; an addend or a bias may come before them."""
+        *added, a, b = operands
+        self.called.append(name)
+        assert out.dtype == {"matmul": a.dtype, "mm": out_dtype}.get(name, out.dtype)
+        assert name != "_int_mm" or b.flags.f_contiguous
+        assert name != "addmm" or added[0] is out
+
+        def product():
+            value = alpha * (a.astype(float) @ b.astype(float))
+            if name == "addmm":
+                value += beta * out.astype(float)
+            elif added:
+                value = np.maximum(value + added[0].astype(float), 0)
+            out[...] = value.astype(out.dtype)
+
+        product()
+        self._products.append(product)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +210,14 @@ def test_the_default_contenders_and_the_queued_one_of_cpus(queue, capsys):
         made = factories.make_factories([contenders.QUEUED], device, None, {}, print)
         assert list(made) == taken
     assert capsys.readouterr().out.count(contenders.QUEUED) == 1
+
+
+#: Element type, precision and type of the result.
+KINDS = [
+    ("float16", None, None), ("float16", None, "float32"), ("float16", "F16_F16_F16", None),
+    ("bfloat16", None, None), ("bfloat16", None, "float32"), ("float32", "TF32_TF32_F32", None),
+    ("float32", "BF16_BF16_F32_X3", None), ("float64", None, None), ("int8", None, None),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

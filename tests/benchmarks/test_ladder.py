@@ -19,7 +19,7 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import violations
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
-from tests.support.benchmark_fakes import FACTS, records_of
+from tests.support.benchmark_records import FACTS, records_of
 
 GPUS = (
     "sm_61", "sm_75", "sm_80", "sm_90", "gfx1030", "gfx1100", "gfx90a", "intel_gpu", "apple_gpu",

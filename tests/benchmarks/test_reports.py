@@ -15,7 +15,7 @@ from benchmarks.reports.unseen import TRUE_FLOAT32, unseen_row, unseen_summary, 
 from benchmarks.session import matrix_suite
 from benchmarks.session.matrix_suite import cpu_targets, gpu_targets, matrix_runs
 from pyclgemm.selection.select import Choice
-from tests.support.benchmark_fakes import FACTS, records_of
+from tests.support.benchmark_records import FACTS, records_of
 from tests.support.typical_configs import INDIRECT
 
 #: GFLOPS of each contender.

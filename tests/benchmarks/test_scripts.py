@@ -29,7 +29,7 @@ from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.runtime.build import CompilePool
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.model import standing
-from tests.support.benchmark_fakes import FACTS
+from tests.support.benchmark_records import FACTS
 from tests.support.system import output_of, text_of
 
 ROOT = Path(ladder.__file__).parent.parent

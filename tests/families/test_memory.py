@@ -5,6 +5,9 @@ and UndefinedBehaviorSanitizer kernels are host code, and a read or write beyond
 array, an access by a vector that is not aligned as its type asks, and an index that overflows end
 the program. Left out are the kernels for warpgroups: `tests.support.emulation.wgmma` runs them on
 the host, and checks what they copy. Guarded memory is on every device.
+
+As a script, under Oclgrind, it prints the name of each product whose result is right, and what was
+logged of it.
 """
 
 import json
@@ -14,6 +17,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -24,24 +28,170 @@ import pytest
 import pyclgemm
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import typical_traits
-from tests.support import buffers, checks, memory_cases
+from pyclgemm.families.small.codegen import SmallConfig, SmallCpuConfig
+from pyclgemm.mra.fused import FusedConfig
+from pyclgemm.problem.problem import PackedLayout
+from tests.support import buffers, clang, configs
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.checks import check_gemm
+from tests.support.buffers import Layout
+from tests.support.checks import check_gemm, check_transform
 from tests.support.configs import CPU, DIRECT, INDIRECT
 from tests.support.emulation import sanitizers
 from tests.support.emulation.host import kernels_on_the_host
 from tests.support.emulation.matrix import without_units
-from tests.support.emulation.ptx import in_plain_c, through_local_memory
+from tests.support.emulation.ptx import emulated_async_copies, in_plain_c, through_local_memory
 from tests.support.families import changed_kernels, imagined_traits
-from tests.support.memory_cases import CONFIGS, PRODUCTS, TRANSFORMS, multiply, transform
 from tests.support.poisoned import PoisonedBuffer, guarded_allocations
 from tests.support.system import tree_first
 
-# ------------------------------------------------------------------ Oclgrind
+CONFIGS = {
+    "indirect": configs.INDIRECT_CONFIGS,
+    "direct": configs.DIRECT_CONFIGS,
+    "gemv": configs.GEMV_CONFIGS,
+    "cpu": configs.CPU_CONFIGS,
+    "small": {"plain": SmallConfig(MWI=2, NWI=4, WGS=16)},
+    "small_cpu": {"plain": SmallCpuConfig(MR=3, NR=16, VW=8)},
+    "matrix": {"plain": configs.MATRIX, "slabs divided": replace(configs.MATRIX, FILL=2)},
+    "gemv_unit": configs.GEMV_UNIT_CONFIGS,
+}
 
+#: Without gaps.
+ROW, COLUMN = Layout(gap=0), Layout("column", gap=0)
+
+LIES = {"a": ROW, "b": ROW, "out": ROW}
+#: What a case is but for its own options.
+PLAIN = LIES | {"sizes": (21, 33, 10), "in_place": True, "bias": True, "activation": "relu"}
+PLAIN |= {"alpha": 0.5, "beta": -2.0}
+BATCH = {"sizes": (5, 19, 7), "batch": 3, "bias": False, "activation": None}
+SEQUENCE = BATCH | {"order": (2, 0, 1)}
+#: Sizes around a tile, and of one element, are of the tables' tiles.
+CASES = {
+    "odd": {"sizes": (37, 35, 19)},
+    "whole": {"sizes": (32, 32, 32)},
+    "deep": {"sizes": (13, 15, 70)},
+    "one": {"sizes": (1, 1, 1)},
+    "less than a tile": {"sizes": (31, 15, 7)},
+    "more than a tile": {"sizes": (33, 17, 9)},
+    "no depth": {"sizes": (17, 5, 0)},
+    "packed": {"sizes": (33, 40, 21), "pack": PackedLayout("padded", 32, 64)},
+    "panels": {"sizes": (33, 40, 21), "pack": PackedLayout("panels", CPU.KC, CPU.NR)},
+    "column": dict.fromkeys(LIES, COLUMN),
+    "turned": {"trans_b": "T"},
+    "complex": {"dtype": "complex64", "trans_a": "C", "trans_b": "T", "activation": None},
+    "alpha 0": {"alpha": 0.0},
+    "beta 0": {"beta": 0.0},
+    "float16": {"dtype": "float16"},
+    "float64": {"dtype": "float64"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "complex128": {"dtype": "complex128", "trans_b": "C", "activation": None},
+    "three products": {"precision": "TF32_TF32_F32_X3"},
+    "six products": {"precision": "BF16_BF16_F32_X6"},
+    "stack": BATCH,
+    "sequence": SEQUENCE,
+    "sequence, alpha 0": SEQUENCE | {"alpha": 0.0},
+}
+
+USUAL = ["odd", "whole", "column", "one", "more than a tile", "no depth"]
+USUAL += ["alpha 0", "beta 0", "stack"]
+BATCHES = ["stack", "sequence", "sequence, alpha 0"]
+#: Families, configurations, cases.
+TABLE = [
+    *((family, "plain", [*USUAL, "complex", "packed", "less than a tile", "sequence"])
+      for family in ("indirect", "direct")),
+    *(("indirect", name, ["odd"])
+      for name in ("scalars", "caches only", "A through caches", "lanes", "oblong", "swizzle",
+                   "two fragments", "slices", "slices through caches", "past the registers")),
+    ("indirect", "two stages", ["odd", "whole"]),
+    ("indirect", "slabs divided", ["odd", "deep", "no depth", "stack"]),
+    *(("indirect", name, ["odd", "deep"])
+      for name in ("all at once", "all at once, past the registers")),
+    *(("direct", name, ["odd"]) for name in ("scalars", "two stages", "tall", "slices")),
+    *(("direct", name, ["odd", "whole"]) for name in ("wide vectors", "two fragments")),
+    *(("direct", name, ["odd", "column"]) for name in ("wide", "swizzle")),
+    ("direct", "slabs divided", ["deep", "no depth", "one", "stack"]),
+    ("direct", "past the registers", ["odd", "whole", "column"]),
+    *(("direct", name, ["odd", "complex", "deep"])
+      for name in ("all at once", "all at once, past the registers")),
+    ("gemv", "plain", [*USUAL, "complex", "packed", "deep"]),
+    ("gemv", "wide vectors", ["odd", "whole", "column"]),
+    ("gemv", "all work-items along k", ["odd", "deep"]),
+    ("gemv", "all work-items along the columns", ["odd"]),
+    ("cpu", "plain", [*USUAL, "panels", "turned", "sequence"]),
+    ("cpu", "B where it lies", ["odd", "turned"]),
+    # Of 16 components, Oclgrind takes a permutation (to multiply by i) for uninitialised.
+    ("cpu", "scalars", ["odd"]), ("cpu", "KC no power of two", ["odd", "complex"]),
+    *((family, "plain", BATCHES) for family in ("small", "small_cpu")),
+]  # fmt: skip
+PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in TABLE for case in cases]
+#: L4 is L3 on a device without matrix units. In "parts", two work-groups share a tensor, and the
+#: second one starts at a column that is no multiple of 4.
+TRANSFORMS = [
+    f"transform/{level_and_k}"
+    for level_and_k in ("L1/3", "L2/5", "L3/6", "L5/6", "L5/5", "L6/2", "parts/12")
+]
 # Kernels for matrix units hold PTX, which Oclgrind does not know: sanitizers, and `test_wgmma`, run
 # them with the instructions emulated.
 EVERY = [*PRODUCTS, *TRANSFORMS]
+
+
+def transform(queue, level, k, dtype="float32"):
+    """Some tensors of one extent by one level, or by work-groups that share a tensor."""
+    if level == "parts":
+        vector = 4 if dtype == "float32" else 2
+        config = FusedConfig(VW=vector, TENSORS=1, PARTS=2, ITEMS=32, ROWS=2)
+        check_transform(queue, 1, k, dtype, config=config)
+    else:
+        # More than a work-group takes, and no multiple of that.
+        check_transform(queue, 15, k, dtype, level)
+
+
+def compute(queue, name):
+    """What EVERY has by this name."""
+    family, config, case = name.split("/")
+    if family == "transform":
+        transform(queue, config, int(case))
+    else:
+        check_gemm(queue, config=CONFIGS[family][config], **PLAIN | CASES[case])
+
+
+# ------------------------------------------------------------------ Oclgrind
+
+#: Oclgrind has no OpenCL C 2.0. It runs one work-item after the other, up to a barrier: a fence
+#: of one work-item is as good there as one of the device.
+FENCE = "-D atomic_work_item_fence(flags,order,scope)=mem_fence(flags)"
+
+
+class KeptBuffer(cl.Buffer):
+    """A buffer that lives to the end.
+
+    Memory that is freed and taken again, Oclgrind takes for uninitialised wherever the new buffer
+    is larger.
+    """
+
+    kept = []
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.kept.append(self)
+
+
+def main():
+    """Arguments: Oclgrind's log, and after it names of what to compute."""
+    log = Path(sys.argv[1])
+    cl.Buffer, buffers.GUARD = KeptBuffer, 0
+    devices = [one for platform in cl.get_platforms() for one in platform.get_devices()]
+    [simulated] = [one for one in devices if "Oclgrind" in one.name]
+    context = cl.Context([simulated])
+    with imagined_traits(fence_options=FENCE), emulated_async_copies():
+        for name in sys.argv[2:]:
+            start = log.stat().st_size
+            # A queue of its own: workspaces are the queue's, and not what another case left.
+            compute(cl.CommandQueue(context), name)
+            print(name, json.dumps(log.read_bytes()[start:].decode()), sep="\t", flush=True)
+
+
+#: Not optimised, because it knows no `freeze`, which the optimiser makes; nor does it prefetch.
+OPTIONS = "-cl-opt-disable -D__builtin_prefetch(...)="
 #: Runs of several products: starting Python there takes longer than a product does.
 RUNS = 6
 
@@ -52,12 +202,10 @@ RUNS = 6
 def test_kernels_are_clean(tmp_path, run):
     products = EVERY[run::RUNS]
     log = tmp_path / "oclgrind.log"
-    # Unoptimised, because it knows no `freeze`, which the optimiser makes.
-    plainly = ["--build-options", "-cl-opt-disable"]
     checks = ["--data-races", "--uninitialized", "--max-errors", "100000", "--log", str(log)]
-    script = [sys.executable, "-m", "tests.support.memory_cases", str(log), *products]
+    script = [sys.executable, "-m", "tests.families.test_memory", str(log), *products]
     ended = subprocess.run(
-        ["oclgrind", *plainly, *checks, *script],
+        ["oclgrind", "--build-options", OPTIONS, *checks, *script],
         env=tree_first() | {"PYOPENCL_NO_CACHE": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
@@ -136,8 +284,7 @@ ON_CPU, ON_GPU, ON_NVIDIA = (
 @pytest.fixture
 def bare_queue(cpu_only, context, monkeypatch):
     """A queue whose buffers have nothing around them, and are NaN where nobody wrote."""
-    if missing := sanitizers.missing():
-        pytest.skip(missing)
+    clang.skip_without(*sanitizers.NEEDED)
     monkeypatch.setattr(buffers, "GUARD", 0)
     monkeypatch.setattr(cl, "Buffer", PoisonedBuffer)
     return cl.CommandQueue(context)
@@ -173,7 +320,8 @@ SANITIZED = [
     *(f"{family}/{name}/odd" for family in ("indirect", "direct", "gemv", "cpu")
       for name in CONFIGS[family]),
     *(one for one in PRODUCTS if not one.endswith("/odd")),
-    "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/float64", "direct/plain/complex128",
+    "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/float64", "cpu/plain/complex",
+    "direct/plain/complex128",
     # Matrix units, emulated; operands packed, whole and in split terms.
     *(f"matrix/plain/{case}" for case in ("float16", "float64", "three products", "six products")),
     "matrix/slabs divided/float16", "gemv_unit/plain/float16", "gemv_unit/streamed/float16",
@@ -184,10 +332,9 @@ SANITIZED = [
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("product", SANITIZED)
 def test_products_under_sanitizers(bare_queue, product):
-    family, name, case = product.split("/")
-    config = CONFIGS[family][name]
-    with sanitized(config):
-        multiply(bare_queue, family, config, case)
+    family, name, _ = product.split("/")
+    with sanitized(CONFIGS[family][name]):
+        compute(bare_queue, product)
 
 
 @pytest.mark.one_in(3)
@@ -231,7 +378,7 @@ def test_sanitizers_find_faults(bare_queue, config, fault, said):
         changed_kernels(broken),
         pytest.raises(sanitizers.Fault, match=said),
     ):
-        checks.check_gemm(bare_queue, (8, 8, 8), config=config, **memory_cases.LIES)
+        check_gemm(bare_queue, (8, 8, 8), config=config, **LIES)
 
 
 # ------------------------------------------------------------------ guarded memory
@@ -247,13 +394,9 @@ def guarded(context):
 
 @pytest.mark.one_in(4)
 @pytest.mark.any_runtime
-@pytest.mark.parametrize("product", EVERY)
-def test_products_in_guarded_memory(guarded, product):
-    family, name, case = product.split("/")
-    if family == "transform":
-        transform(guarded, name, int(case))
-    else:
-        multiply(guarded, family, CONFIGS[family][name], case)
+@pytest.mark.parametrize("name", EVERY)
+def test_products_and_transforms_in_guarded_memory(guarded, name):
+    compute(guarded, name)
 
 
 @pytest.mark.parametrize("sizes", [(37, 35, 19), (1, 1, 1), (32, 32, 32), (13, 15, 70)])
@@ -287,3 +430,7 @@ def test_a_byte_behind_a_buffer_is_seen(queue):
         array = cl_array.empty(queue, (16,), np.float32)
         assert np.isnan(array.get()).all()
         cl.enqueue_fill_buffer(queue, array.base_data, np.uint8(0), 67, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,12 +17,11 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.overrides import kernel_sources
 from tests.support import configs
-from tests.support.arrays import draw_with_infinities
 from tests.support.buffers import COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.cases import BATCHES, LAYOUTS, all_pairs
 from tests.support.checks import check_gemm
 from tests.support.configs import GEMV_UNIT, GEMV_UNIT_CONFIGS, WGMMA
-from tests.support.emulation.matrix import emulated_units, skip_without_emulation
+from tests.support.emulation.matrix import emulated_units
 from tests.support.facts import product_of
 from tests.support.reference import assert_close, expected_gemm
 
@@ -166,8 +165,7 @@ def config_for(architecture, **changes):
 @pytest.fixture
 def emulated(queue, architecture):
     """An architecture's units, where the emulation compiles in well under a second."""
-    skip_without_emulation(queue.device)
-    with emulated_units(architecture):
+    with emulated_units(queue.device, architecture):
         yield queue
 
 
@@ -212,7 +210,12 @@ def test_units_of_amd(emulated, architecture, kind, sizes, changes, options):
 def test_infinities_and_nan(request, queue, rng, architecture, precision, k, config):
     emulation = {"sm_90": "units", "sm_90a": "warpgroups"}.get(architecture, "emulated")
     request.getfixturevalue(emulation)
-    a, b = draw_with_infinities(rng, 33, k, 37)
+    # Near the beginning of k and beyond its middle.
+    a, b = (rng.uniform(0.5, 1, shape).astype(np.float32) for shape in ((33, k), (k, 37)))
+    a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
+    a[3, 0], a[3, 1] = np.inf, -np.inf
+    b[k - 31, 4], b[3, 6], b[:, 8], b[5, 9] = np.inf, 0, 1.0, np.nan
+    a[20, 2], b[2, 10] = 1e38, 1e-30
     if architecture != "sm_90a":  # whose boxes copy elements as they lie
         a[4, 2] = np.uint32(0x7F800001).view(np.float32)  # a NaN by bits that no part keeps
     assert_close(product(queue, a, b, precision, config), expected_gemm(a, b, precision=precision))

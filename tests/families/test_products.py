@@ -135,7 +135,7 @@ def test_a_workspace_that_a_larger_product_filled_with_nan_is_used_again(queue, 
     check_gemm(queue, (33, 31, 9), config=config)
 
 
-@configs.EVERY_FAMILY_AND_MORE
+@pytest.mark.parametrize("config", [*configs.BASES.values(), DIRECT_CONFIGS["all at once"]])
 @settings(max_examples=15)
 @given(sizes=st.tuples(*[st.integers(1, 100)] * 3), seed=st.integers(0, 2**32 - 1))
 def test_any_size(queue, config, sizes, seed):

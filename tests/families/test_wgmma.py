@@ -18,20 +18,22 @@ from pyclgemm.selection.overrides import kernel_sources
 from tests.support import buffers
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
-from tests.support.configs import WGMMA, WGMMA_CASES, WGMMA_NARROW, WGMMA_PRECISIONS
+from tests.support.configs import FLOAT32_PRECISIONS, WGMMA
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
 
 H100 = typical_traits("sm_90")
-CONFIG, NARROW = WGMMA, WGMMA_NARROW
+CONFIG = WGMMA
 LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)
-MIDDLE = replace(CONFIG, NWG=96)
-
+#: Rows of B, and of results of 2 bytes, are 64 bytes of a tile, or 192.
+NARROW, MIDDLE = replace(CONFIG, NWG=32), replace(CONFIG, NWG=96)
 
 ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
 WHOLE = {"bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
 RELU = {"bias": True, "activation": "relu", "beta": -1.5}
 TF32 = {"dtype": "float32", "precision": "TF32_TF32_F32"}
+KINDS = [*((dtype, None) for dtype in ("float16", "bfloat16", "int8"))]
+KINDS += [("float32", precision) for precision in FLOAT32_PRECISIONS]
 
 tile = WgmmaConfig
 #: Tiles whose slabs boxes copy, and lanes.
@@ -82,12 +84,11 @@ PRODUCTS = [
       for config in configs),
     *(((70, 72, 150), replace(config, PROMOTE=0 if dtype == "int8" else 2),
        ROWS | {"b": b, "dtype": dtype, "precision": precision})
-      for config in (CONFIG, NARROW, LANES) for dtype, precision in WGMMA_CASES
+      for config in (CONFIG, NARROW, LANES) for dtype, precision in KINDS
       for b in (ALIGNED if config is LANES else (ROW_ALIGNED,))),
     # Operands that are contiguous along k are copied as they lie.
-    *(((70, 72, 150), config, ROWS | {"b": COLUMN_ALIGNED, "dtype": dtype,
-                                      "precision": WGMMA_PRECISIONS[dtype][0]})
-      for config in (CONFIG, NARROW) for dtype in ("float32", "int8")),
+    *(((70, 72, 150), config, ROWS | kind | {"b": COLUMN_ALIGNED})
+      for config in (CONFIG, NARROW) for kind in (TF32, {"dtype": "int8"})),
     # float32 along the tile goes through registers.
     *(((100, 72, 150), config, TF32 | WHOLE | {"a": a, "b": b, "c": ROW_ALIGNED})
       for config in (CONFIG, tile(128, 128, 1, 2, PROMOTE=0), NARROW,

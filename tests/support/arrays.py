@@ -13,16 +13,6 @@ def draw(rng: np.random.Generator, *shapes: tuple[int, ...], dtype: str = "float
     return [random_array(rng, shape, dtype) for shape in shapes]
 
 
-def draw_with_infinities(rng: np.random.Generator, m: int, k: int, n: int) -> Any:
-    """Operands with infinities and NaN, near the beginning of k and beyond its middle."""
-    a, b = (rng.uniform(0.5, 1, shape).astype(np.float32) for shape in ((m, k), (k, n)))
-    a[0, 3], a[1, 5], a[2, 7] = np.inf, -np.inf, np.nan
-    a[3, 0], a[3, 1] = np.inf, -np.inf
-    b[k - 31, 4], b[3, 6], b[:, 8], b[5, 9] = np.inf, 0, 1.0, np.nan
-    a[20, 2], b[2, 10] = 1e38, 1e-30
-    return a, b
-
-
 def upload(queue: cl.CommandQueue, *hosts: Any) -> Any:
     return [cl_array.to_device(queue, host) for host in hosts]
 

@@ -93,31 +93,18 @@ CPU_CONFIGS = {
 }
 
 BASES = {"indirect": INDIRECT, "direct": DIRECT, "gemv": GEMV, "cpu": CPU}
-BASES_AND_MORE = BASES | {"direct: all at once": DIRECT_CONFIGS["all at once"]}
 EVERY_CONFIG = [
     pytest.param(config, id=f"{config.family}: {name}")
     for configs in (INDIRECT_CONFIGS, DIRECT_CONFIGS, GEMV_CONFIGS, CPU_CONFIGS)
     for name, config in configs.items()
 ]
 EVERY_FAMILY = pytest.mark.parametrize("config", BASES.values(), ids=BASES)
-EVERY_FAMILY_AND_MORE = pytest.mark.parametrize(
-    "config", BASES_AND_MORE.values(), ids=BASES_AND_MORE
-)
 
 MATRIX = MatrixConfig(MWG=32, NWG=32, KWG=16, SUBGROUPS_M=2, SUBGROUPS_N=1, STAGES=2, GROUP_M=2)
 SPLIT_PRECISIONS = ("TF32_TF32_F32_X3", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
 FLOAT32_PRECISIONS = ("TF32_TF32_F32", "BF16_BF16_F32", *SPLIT_PRECISIONS)
 
 WGMMA = pyclgemm.WgmmaConfig(MWG=64, NWG=64, CONSUMERS=1, STAGES=2, GROUP_M=2)
-#: Rows of B, and of results of 2 bytes, are 64 bytes of a tile.
-WGMMA_NARROW = replace(WGMMA, NWG=32)
-WGMMA_PRECISIONS = {
-    "float16": ("F16_F16_F32",),
-    "bfloat16": ("BF16_BF16_F32",),
-    "int8": ("I8_I8_I32",),
-    "float32": FLOAT32_PRECISIONS,
-}
-WGMMA_CASES = [(dtype, name) for dtype, names in WGMMA_PRECISIONS.items() for name in names]
 
 GEMV_UNIT = GemvUnitConfig(MR=8, SUBGROUPS=2, VW=4, KWI=2)
 GEMV_UNIT_CONFIGS = {

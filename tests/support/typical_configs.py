@@ -1,7 +1,5 @@
 """A configuration of each family as it may be used, for tests that run no kernel."""
 
-import pytest
-
 from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.gemv.codegen import GemvConfig, GemvUnitConfig
 from pyclgemm.families.mma.config import MatrixConfig
@@ -21,6 +19,3 @@ GEMV = GemvConfig(MR=2, WGS=64, LANES_N=8, VW=4, KWI=2)
 CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
 SMALL = SmallConfig(MWI=4, NWI=4, WGS=128)
 SMALL_CPU = SmallCpuConfig(MR=6, NR=64, VW=16)
-BASES = pytest.mark.parametrize(
-    "config", [INDIRECT, DIRECT, GEMV, CPU], ids=lambda config: config.family
-)

@@ -1,25 +1,12 @@
 """Kernels that run on the host, in the memory of a CPU device's buffers."""
 
-import atexit
-import shutil
-import tempfile
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
 
 from pyclgemm.runtime import launcher
-
-
-@cache
-def build_folder():
-    """Where programs are built, until the process ends."""
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 class _Kernel:

@@ -96,8 +96,9 @@ def skip_without_emulation(device):
 
 
 @contextmanager
-def emulated_units(architecture="sm_90"):
+def emulated_units(device, architecture="sm_90"):
     """Let a device pass for another, and give it plain C instead of matrix instructions."""
+    skip_without_emulation(device)
 
     def emulated(source, problem, config, traits):
         return without_units(source, required_unit(problem.precision, traits))

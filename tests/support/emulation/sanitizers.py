@@ -6,52 +6,30 @@ meets what AddressSanitizer keeps around it, and runs a thread for each work-ite
 group after the other.
 """
 
-import platform
 import re
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from tests.support.emulation.host import build_folder
-
-COMPILER = "clang-19"
+from tests.support import clang
 
 #: pocl's built-in functions for a CPU that every x86-64 since 2009 can stand in for.
-BUILT_INS = Path("/usr/share/pocl/kernel-x86_64-pc-linux-gnu-sse41.bc")
+_BUILT_INS = Path("/usr/share/pocl/kernel-x86_64-pc-linux-gnu-sse41.bc")
+_LLVM = Path("/usr/lib/llvm-19")
+#: What a machine must have; the last is of libclang-rt-19-dev.
+NEEDED = clang.CLANG, _BUILT_INS, _LLVM / "lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a"
 
 #: Not optimised: the optimiser drops calls of functions whose calling convention pocl changed.
-_TARGET = ["-target", "x86_64-pc-linux-gnu", "-march=x86-64-v2", "-O0", "-g", "-w"]
+_TARGET = ["-target", "x86_64-pc-linux-gnu", "-march=x86-64-v2", "-O0", "-g"]
 _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-_OPENCL = [
-    "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header",
-    "-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(BUILT_INS),
-]  # fmt: skip
 
 _HERE = Path(__file__).parent
 
 
 class Fault(AssertionError):
     """What a sanitizer found."""
-
-
-@cache
-def missing():
-    """What this machine lacks to run kernels so; empty if nothing."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return "pocl's built-in functions are looked for on x86-64 Linux alone"
-    if shutil.which(COMPILER) is None:
-        return f"{COMPILER} is not installed"
-    if not BUILT_INS.exists():
-        return f"pocl's built-in functions are not at {BUILT_INS}"
-    program = build_folder() / "nothing.c"
-    program.write_text("int main(void) { return 0; }\n")
-    command = [COMPILER, *_SANITIZERS, str(program), "-o", str(program.with_suffix(""))]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        return f"{COMPILER} finds no sanitizers (libclang-rt-19-dev)"
-    return ""
 
 
 def run_sanitized(source, groups, arguments):
@@ -67,7 +45,7 @@ def run_sanitized(source, groups, arguments):
     run = subprocess.run(
         [str(program), str(given), str(got)],
         capture_output=True, text=True, check=False, timeout=60,
-        env={"ASAN_OPTIONS": "detect_leaks=0", "PATH": "/usr/bin:/usr/lib/llvm-19/bin"},
+        env={"ASAN_OPTIONS": "detect_leaks=0", "PATH": f"/usr/bin:{_LLVM}/bin"},
     )  # fmt: skip
     if run.returncode:
         raise Fault(f"{source.name}: {run.stderr[:4000]}")
@@ -87,10 +65,9 @@ def _is_buffer(value):
 @cache
 def _program(source):
     """The program that runs a kernel."""
-    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
-    kernel = stem.with_suffix(".cl")
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
-    kernel.write_text(source.text.replace("aligned(64)", "aligned(32)"))
+    kernel = clang.kernel_file(source, source.text.replace("aligned(64)", "aligned(32)"))
+    built, program = kernel.with_suffix(".o"), kernel.with_suffix("")
     types = ["void *" if argument.type else argument.kind for argument in source.arguments]
     arguments = [
         f"values[{i}]" if kind == "void *" else f"*({kind} *)values[{i}]"
@@ -103,16 +80,10 @@ def _program(source):
         "ARGUMENT_COUNT": len(types),
     }
     definitions = [f"-D{name}={value}" for name, value in defined.items()]
-    built_ins = ["-include", str(_HERE / "host_built_ins.cl")]
+    built_ins = [*clang.with_built_ins(_BUILT_INS), "-include", _HERE / "host_built_ins.cl"]
     options = re.findall(r"-D *\S+", source.options)
-    _compile([*_OPENCL, *built_ins, *options, "-c", str(kernel), "-o", f"{stem}.o"])
-    program = [str(_HERE / "host_program.c"), f"{stem}.o", "-o", str(stem)]
-    _compile([*definitions, *program, "-lm", "-lpthread"])
-    return stem
-
-
-def _compile(arguments):
-    run = subprocess.run(
-        [COMPILER, *_TARGET, *_SANITIZERS, *arguments], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr[:4000]
+    flags = [*_TARGET, *_SANITIZERS]
+    clang.run(clang.CLANG, *flags, *clang.OPENCL, *built_ins, *options, "-c", kernel, "-o", built)
+    linked = [_HERE / "host_program.c", built, "-o", program, "-lm", "-lpthread"]
+    clang.run(clang.CLANG, *flags, *definitions, *linked)
+    return program

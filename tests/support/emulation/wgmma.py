@@ -7,10 +7,8 @@ generated text is compiled by clang for the host, its inline PTX replaced by cal
 
 import ctypes
 import re
-import shutil
-import subprocess
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +17,8 @@ import pyopencl as cl
 import pytest
 
 from pyclgemm.device.traits import LOCAL_MEMORY_BYTES, traits_of
-from tests.support.emulation.host import build_folder, kernels_on_the_host
+from tests.support import clang
+from tests.support.emulation.host import kernels_on_the_host
 from tests.support.emulation.ptx import in_calls
 from tests.support.families import imagined_traits
 
@@ -49,34 +48,24 @@ def as_host_code(source):
     return text.replace("#pragma unroll\n", "#pragma unroll 1\n")
 
 
-def missing_compiler():
-    """What the emulation lacks on this machine; empty if nothing."""
-    lacking = [name for name in ("clang-19", "ld") if shutil.which(name) is None]
-    return f"the emulation needs {' and '.join(lacking)}" if lacking else ""
-
-
-def _compiled(language, path, stem):
-    flags = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC", "-c", "-w"]
-    subprocess.run(["clang-19", *language, *flags, str(path), "-o", f"{stem}.o"], check=True)
-    return f"{stem}.o"
+_HOST = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC"]
 
 
 @cache
 def _instructions():
     """The object file of what kernels call."""
-    return _compiled(["-x", "c"], HERE / "wgmma.c", build_folder() / "emulation")
+    built = clang.BUILT / "instructions.o"
+    clang.run(clang.CLANG, *_HOST, "-c", HERE / "wgmma.c", "-o", built)
+    return built
 
 
 @cache
 def _library(source):
-    stem = build_folder() / f"kernel_{abs(hash(source)):x}"
-    kernel = stem.with_suffix(".cl")
-    kernel.write_text(as_host_code(source))
-    opencl = ["-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header"]
-    opencl += ["-include", str(HERE / "wgmma.h")]
-    objects = [_compiled(opencl, kernel, stem), _instructions()]
-    library = f"{stem}.so"
-    subprocess.run(["clang-19", "-shared", "-nostdlib", *objects, "-o", library], check=True)
+    kernel = clang.kernel_file(source, as_host_code(source))
+    library = kernel.with_suffix(".so")
+    linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
+    opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
+    clang.run(clang.CLANG, *_HOST, *linked, *opencl)
     return ctypes.CDLL(library)
 
 
@@ -115,24 +104,19 @@ def run(source, groups, arguments):
 
 
 @contextmanager
-def emulated_warpgroups(compute_units=2):
-    """Let a device pass for an H100 of few units, and run kernels of its units on the host."""
+def warpgroups_of(queue, compute_units=2):
+    """The device's own units, or a device that passes for an H100 of few units, if it can."""
+    if traits_of(queue.device).wgmma:
+        yield
+        return
+    if queue.device.type != cl.device_type.CPU:
+        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
+    clang.skip_without(clang.CLANG, "ld")
+    if queue.device.platform.name.startswith("Portable"):
+        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
     h100 = {
         "vendor": "nvidia", "architecture": "sm_90", "wgmma": True, "compute_units": compute_units,
         "local_memory_bytes": LOCAL_MEMORY_BYTES["sm_90"],
     }  # fmt: skip
     with imagined_traits(**h100), kernels_on_the_host(run, lambda source: bool(source.target)):
         yield
-
-
-def warpgroups_of(queue, compute_units=2):
-    """The device's own units, or a device that passes for one that has them, if it can."""
-    if traits_of(queue.device).wgmma:
-        return nullcontext()
-    if queue.device.type != cl.device_type.CPU:
-        pytest.skip("the device has no warpgroup units, and the emulation wants a CPU's memory")
-    if missing := missing_compiler():
-        pytest.skip(missing)
-    if queue.device.platform.name.startswith("Portable"):
-        pytest.skip("the device only holds the memory: one CPU runtime shows it all")
-    return emulated_warpgroups(compute_units)

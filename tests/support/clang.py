@@ -1,0 +1,42 @@
+"""Kernels that clang compiles: for the host, and for GPUs that need not be there."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+CLANG = "clang-19"
+OPENCL = ["-x", "cl", "-cl-std=CL1.2", "-w", "-Xclang=-finclude-default-header"]
+
+_FOLDER = tempfile.TemporaryDirectory()
+#: Where programs are built, until the process ends.
+BUILT = Path(_FOLDER.name)
+
+
+def with_built_ins(library):
+    """The flags by which a library of OpenCL's functions, in LLVM bitcode, is linked."""
+    return ["-Xclang=-mlink-builtin-bitcode", f"-Xclang={library}"]
+
+
+def skip_without(*needed):
+    """Skip a test where this machine lacks one of these programs or files."""
+    if lacking := [str(one) for one in needed if not (shutil.which(one) or Path(one).exists())]:
+        pytest.skip(f"this machine lacks {' and '.join(lacking)}")
+
+
+def kernel_file(source, text):
+    """A file for a kernel that is compiled with another text."""
+    file = BUILT / f"kernel_{abs(hash(source)):x}.cl"
+    file.write_text(text)
+    return file
+
+
+def run(program, *arguments):
+    """What a compiler says, which must succeed."""
+    ended = subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[:4000]
+    return ended.stderr
