@@ -198,7 +198,7 @@ def _run(
     """Build a kernel and run one work-group; with `target`, as lifted PTX text for it."""
     flags = cl.mem_flags
     context = queue.context
-    buffers = [cl.Buffer(context, flags.WRITE_ONLY, size=result.nbytes) for result in results]
+    buffers = [cl.Buffer(context, flags.READ_WRITE, size=result.nbytes) for result in results]
     arguments = list(buffers)
     if x is not None:
         arguments.insert(0, cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x))
