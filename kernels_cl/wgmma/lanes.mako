@@ -34,16 +34,17 @@ static inline void arrive_when_copied(const uint barrier)
 <%def name="first_vectors()" filter="trim">
             % for copies in operands:
             % if copies.turned:
-            // A sub-group copies 4 depths of 8 rows at a time: whole sectors of global memory to all banks of local memory.
+            // A sub-group copies 4 depths of 8 rows at a time: whole sectors of global memory, to
+            // all banks of local memory.
             const int ${copies.name}_row = item / 32 * 8 + item % 8;
             const int ${copies.name}_element = item / 8 % 4;
             const uint ${copies.name}_offset_in_slab = ${copies.name}_row * 128 + ${copies.name}_element * 4;
-            <% continue %>
-            % endif
+            % else:
             // A row has ${copies.vectors.across} parts; its 16-byte vectors are permuted every 128 bytes.
             const int ${copies.name}_row = item / ${copies.vectors.across};
             const int ${copies.name}_element = item % ${copies.vectors.across} * ${copies.vectors.width};
             const uint ${copies.name}_offset_in_slab = ${copies.vectors.offset(f"{copies.name}_row", "item")};
+            % endif
             % endfor
 </%def>
 
@@ -128,7 +129,7 @@ static inline void arrive_when_copied(const uint barrier)
     name, size = copies.name, copies.vectors.bytes
     slab = f"{name}_slab"
     if copies.vectors.alternates:
-        slab = f"({slab} ^ i % 2 * 64)"  # every other row lies in the other half of the permuted 128 bytes
+        slab = f"({slab} ^ i % 2 * 64)"
     to = f"{slab} + i * {copies.vectors.step}"
     inside = f"? {name}_inside" if copies.edges == "elements" else f"&& {name}_inside ? {size}"
 %>\

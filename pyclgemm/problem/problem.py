@@ -36,6 +36,10 @@ class MatrixLayout:
         """The layout of the same entries with rows and columns exchanged."""
         return replace(self, order=_EXCHANGED[self.order])
 
+    def is_along_k(self, name: OperandName) -> bool:
+        """Whether k is contiguous in operand `name`."""
+        return self.order == ("row" if name == "a" else "column")
+
     def has_vectors(self, vector_bytes: int, stored_bytes: int) -> bool:
         """Whether vectors of `vector_bytes` can be copied as they are, along either index."""
         is_aligned = self.alignment * stored_bytes % vector_bytes == 0

@@ -118,7 +118,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         for name, extent in zip(OPERANDS, (config.MWG, config.NWG), strict=True):
             layout = problem.operand(name)
             is_packed = name in packed
-            by_k = along_k if is_packed else layout.order == ("row" if name == "a" else "column")
+            by_k = along_k if is_packed else layout.is_along_k(name)
             vector = max(1, VECTOR_BYTES // costs.stored)
             width = vector if is_packed else min(vector, layout.alignment)
             length = config.KWG if by_k else extent

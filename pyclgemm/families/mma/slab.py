@@ -152,7 +152,7 @@ def packed_forms(
         layout = problem.operand(name)
         if form.split or not layout.has_vectors(wanted, size):
             return False
-        return not form.along_k or layout.order == form.layout(name).order
+        return not form.along_k or layout.is_along_k(name)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
 

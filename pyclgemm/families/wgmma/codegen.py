@@ -131,15 +131,10 @@ def packed_forms(
             return False
         # Lanes transpose a slab whose elements they copy one by one.
         turns = not config.TMA and stored == _LEAST_BYTES
-        is_read = turns or is_along_k(layout, name) or unit.reads_along_tile(name)
+        is_read = turns or unit.reads(name, layout)
         return is_read and layout.has_vectors(copied_bytes(config), stored)
 
     return {name: form for name in OPERANDS if not is_copied(name)}
-
-
-def is_along_k(layout: MatrixLayout, name: OperandName) -> bool:
-    """Whether k is contiguous in an operand."""
-    return layout.order == ("row" if name == "a" else "column")
 
 
 # Lanes copy slabs and results to the same places in local memory as TMA does: into rows as long as
@@ -161,8 +156,8 @@ class BoxParts:
         # Rows that all lanes together copy at once; parts of a lane in a box.
         self.rows = units.WARPGROUP // self.across
         self.per_box = self.box.rows // self.rows
-        # Bytes in local memory from one part of a lane to its next; whether every other part lies
-        # in the other half of its row: 8 rows are permuted in different ways.
+        # Bytes in local memory from one part of a lane to its next. The permutation repeats every
+        # 8 rows; if a step is 4 of 128 bytes, vectors lie in the other half of every other row.
         self.step = units.WARPGROUP * self.bytes
         self.alternates = self.step < 8 * self.box.row_bytes
 
@@ -176,9 +171,10 @@ class BoxParts:
         return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
-def vector_bytes(layout: MatrixLayout, size: int, *, turned: bool) -> int:
-    """The bytes that a lane copies at a time of elements of `size` bytes."""
-    return size if turned else math.gcd(VECTOR_BYTES, layout.alignment * size)
+def lane_bytes(name: OperandName, layout: MatrixLayout, unit: WgmmaUnit) -> int:
+    """The bytes of an operand that a lane copies at a time: an element if it transposes them."""
+    alignment = layout.alignment if unit.reads(name, layout) else 1
+    return math.gcd(VECTOR_BYTES, alignment * unit.element_bytes)
 
 
 @dataclass
@@ -195,10 +191,10 @@ class WgmmaOperand:
         name, problem, unit = self.name, self.problem, self.unit
         layout, size = problem.operand(name), unit.element_bytes
         # Whether lanes transpose the slab, so that k is contiguous in local memory only.
-        self.turned = not (is_along_k(layout, name) or unit.reads_along_tile(name))
+        self.turned = not unit.reads(name, layout)
         # Whether k is contiguous in local memory; else the index along the tile is, which is also
         # its size's name.
-        self.along_k = along_k = self.turned or is_along_k(layout, name)
+        self.along_k = along_k = self.turned or layout.is_along_k(name)
         self.index = {"a": "m", "b": "n"}[name]
         # The boxes of a slab; the matrix's extents along its rows of contiguous elements and across
         # them; elements from one row to the next.
@@ -219,7 +215,7 @@ class WgmmaOperand:
 
         # For lanes that copy: the vectors of a row; whether rows of the matrix end between vectors
         # or within one; the copies of a lane in a slab.
-        self.vectors = BoxParts(self.map, vector_bytes(layout, size, turned=self.turned))
+        self.vectors = BoxParts(self.map, lane_bytes(name, layout, unit))
         end = problem.k if along_k else problem.positions(name)
         whole = self.packed or end * size % self.vectors.bytes == 0
         self.edges = "vectors" if whole else "elements"
@@ -347,11 +343,12 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
 
 
 def slab_copies(problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit) -> int:
-    """Copies of all lanes together in a slab of both operands, if lanes copy."""
-    packed = packed_forms(problem, config, unit)
-    copied = with_packed(problem, packed)
-    slabs = (WgmmaOperand(name, copied, config, unit, name in packed) for name in OPERANDS)
-    return sum(slab.count * units.WARPGROUP for slab in slabs)
+    """Copies of all lanes together in a slab of both operands, which lie as they are copied."""
+    extents: dict[OperandName, int] = {"a": config.MWG, "b": config.NWG}
+    return sum(
+        extent * units.ROW_BYTES // lane_bytes(name, problem.operand(name), unit)
+        for name, extent in extents.items()
+    )
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from ...codegen import config as common
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
-from ...codegen.pack import padded, why_units_pack
+from ...codegen.pack import padded, why_units_pack, with_packed
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
@@ -181,6 +181,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
         swapped = _is_exchanged(problem)
         copied = problem.transposed if swapped else problem
         packed = codegen.packed_forms(copied, config, unit)
+        copies = 0 if config.TMA else codegen.slab_copies(with_packed(copied, packed), config, unit)
         depth = unit.slab_depth
         stored = unit.element_bytes * parts_of(precision.terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
@@ -193,7 +194,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
-            loads=0.0 if config.TMA else costs.load * codegen.slab_copies(copied, config, unit),
+            loads=costs.load * copies,
             store=_stored(costs, copied.out, config),
             join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
             packs=len(packed),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.precision import Precision
-from ...problem.problem import OperandName
+from ...problem.problem import MatrixLayout, OperandName
 
 #: Work-items of a warpgroup.
 WARPGROUP = 128
@@ -51,9 +51,10 @@ class WgmmaUnit:
         self.is_integer = self.types.startswith("s32")
         self.sums, self.constraint = ("int32", "r") if self.is_integer else ("float32", "f")
 
-    def reads_along_tile(self, name: OperandName) -> bool:
-        """Whether slabs of an operand may lie along the tile in local memory, and k be strided."""
-        return self.any_order or (self.a_through_registers and name == "a")
+    def reads(self, name: OperandName, layout: MatrixLayout) -> bool:
+        """Whether a slab of an operand may lie in local memory as it does in the matrix."""
+        through_registers = self.a_through_registers and name == "a"
+        return self.any_order or through_registers or layout.is_along_k(name)
 
     def modifiers(self, turned_a: bool, turned_b: bool) -> str:
         """The operands after the descriptors: signs, and which matrices are transposed."""
