@@ -140,6 +140,18 @@ def test_split_products_are_as_good_as_float32(units, queue, rng):
     assert 2**-24 < errors["BF16_BF16_F32_X3"] < 2**-15
 
 
+@pytest.mark.parametrize(
+    ("emulation", "config"), [("units", CONFIG), ("warpgroups", replace(WGMMA, PROMOTE=0))]
+)
+def test_float32_is_rounded_to_the_nearest_tf32(request, queue, rng, emulation, config):
+    """A single product of each element and one: no other error hides a bit that is lost."""
+    request.getfixturevalue(emulation)
+    one, column = np.ones((1, 1), np.float32), rng.uniform(0.5, 1, (64, 1)).astype(np.float32)
+    for a, b in ((column, one), (one, column.T)):
+        got = product(queue, a, b, "TF32_TF32_F32", config)
+        np.testing.assert_allclose(got.ravel(), column.ravel(), rtol=2**-11)
+
+
 # ------------------------------------------------------------------ units of AMD
 
 AMD = ("gfx1100", "gfx1200", "gfx90a", "gfx942")
