@@ -174,6 +174,8 @@ def make_operands(
     for _ in range(count or min(rotated_sets(set_bytes, queue.device), most_sets or MOST_SETS)):
         padded = [cl_array.to_device(queue, one) for one in first]
         padded.append(cl_array.empty(queue, out_shape, result))
+        # The first write to a CPU's memory is slow: it is no part of a product.
+        poison(queue, padded[-1])
         a, b, out = (one[..., :end] for one, end in zip(padded, ends, strict=True))
         sets.append((a, b, out))
     trans = trans or cast(tuple[Transposition, Transposition], tuple(shape.layout))

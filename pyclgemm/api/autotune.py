@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..families.registry import problem_on
+from ..host.process import switch
 from ..measure.bench import Bench, Calls, Pace, rotated_sets
 from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
@@ -45,10 +45,7 @@ _STEEPEST = 1.2
 
 def is_enabled() -> bool:
     """Whether the environment asks for autotuning at first calls."""
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", "0", "1"):
-        raise ArgumentError(f"{VARIABLE} is {shown(value)}; 1, 0 or nothing is wanted")
-    return value == "1"
+    return switch(VARIABLE, default=False)
 
 
 class Tuned(NamedTuple):

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import click
+import pyopencl as cl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
+from ..device.threads import place_threads
 from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
@@ -106,6 +108,10 @@ def _show_devices() -> Console:
     with console.status("building a kernel on every device"):
         devices = find_devices()
     console.print(device_table(devices))
+    for one in devices:
+        if one.device and one.traits and one.traits.type == "cpu":
+            placement = place_threads(cl.Context([one.device]), one.device)
+            console.print(f"Threads of {one.platform}: {placement}.")
     if any(one.traits and not _standing(one.traits) for one in devices):
         console.print(
             "Neither measured nor calibrated: kernels are chosen by estimates. "

@@ -5,7 +5,7 @@ A daemon thread may crash them too: if it returns from C++ after the interpreter
 unwinds its stack, and C++ aborts the process. So the exit waits until no other thread is in the
 runtime and no kernel runs.
 
-SIGTERM and SIGHUP have the effect of Ctrl-C.
+SIGTERM and SIGHUP have the effect of Ctrl-C. `switch` reads a variable of the environment.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from ..errors import ArgumentError, shown
+
 #: The thread that ends the interpreter; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
 
@@ -30,6 +32,14 @@ _calls: dict[object, int] = {}
 _exit_callbacks: list[Callable[[], None]] = []
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def switch(variable: str, default: bool) -> bool:
+    """Read an environment variable that is 1, 0 or nothing; raise `ArgumentError` for others."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise ArgumentError(f"{variable} is {shown(value)}; 1, 0 or nothing is wanted")
+    return value == "1" if value else default
 
 
 class InRuntime:

@@ -177,6 +177,7 @@ class LaunchSequence:
         self._queue = state.queue
         self._context = state.context
         self._pool = state.workspaces
+        self._step_aside = state.step_aside
         self._schedule = schedule
         self._workspaces = tuple(schedule.workspaces.items())
         roles, self._names = tuple(operands), tuple(operands.values())
@@ -263,6 +264,8 @@ class LaunchSequence:
         events: list[cl.Event], add_event: bool,
     ) -> cl.Event | None:  # fmt: skip
         """Enqueue after these events, with kernels and workspaces for this call alone."""
+        if self._step_aside is not None:
+            self._step_aside()
         try:
             bound = self._idle.pop()
         except IndexError:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyopencl as cl
 
+from ..device.threads import place_threads
 from ..host.process import before_exit, is_exiting
 from .memory import check_queue, new_buffer
 
@@ -82,6 +83,8 @@ class QueueState:
         self.context = queue.context
         mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
         self.in_order = not queue.properties & mode
+        #: To be called before each launch, unless it is None.
+        self.step_aside = place_threads(queue.context, queue.device).step_aside
         self.prepared = PreparedCalls[Any](most=1024)
         #: Idle workspaces. There are several only if several threads call.
         self.workspaces: deque[Workspaces] = deque(maxlen=4)

@@ -1,0 +1,9 @@
+## Keeps a thread of a CPU busy for a time that does not depend on memory.
+__kernel void probe(const int steps, __global float *y)
+{
+    float x = get_global_id(0);
+    for (int i = 0; i < steps; ++i) {
+        x = fma(x, 0.5f, 1.0f);
+    }
+    y[get_global_id(0)] = x;
+}

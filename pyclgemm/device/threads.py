@@ -1,0 +1,244 @@
+"""Keep the threads of a CPU runtime on CPUs of their own.
+
+The system moves threads among CPUs, and after a pause it often wakes a runtime's thread on the CPU
+of its caller, while another one is idle: a product then takes up to twice as long until the system
+notices. The runtimes' own settings do not fit: pocl's (``POCL_AFFINITY``) counts CPUs that the
+process may not use, Intel's (``DPCPP_CPU_CU_AFFINITY``) also binds the caller's thread.
+
+So the library looks for the runtime's threads, which are those that are busy while a kernel runs
+and idle while none does, and binds each to a CPU (``sched_setaffinity``, Linux only). Threads of
+the program and of other libraries are left alone.
+
+In Intel's runtime a thread that waits for a kernel computes a part of it. It stays free to run
+anywhere, but a call moves it if it is on a CPU to which a thread of the runtime is bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import math
+import os
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pyopencl as cl
+
+from ..host.caches import new_kernel
+from ..host.process import InRuntime, switch
+from ..resources import filled
+from .probe import is_software
+from .traits import type_of
+
+#: The environment variable that turns it off, with the value 0.
+VARIABLE = "PYCLGEMM_PIN_THREADS"
+
+#: Prefixes of the variables by which users place the threads themselves.
+_PLACED_BY_USER = (
+    "POCL_AFFINITY", "DPCPP_CPU_CU_AFFINITY", "DPCPP_CPU_PLACES", "SYCL_CPU_CU_AFFINITY",
+    "SYCL_CPU_PLACES",
+)  # fmt: skip
+
+#: Work-groups for each compute unit, and steps of each, some 0.3 ms of a dependent chain. All are
+#: longer than the time for which a thread may keep a CPU that two of them share.
+_GROUPS, _STEPS = 16, 1 << 18
+#: Seconds after a kernel until its threads are idle (Intel's wait for more work for 1 ms), and
+#: seconds for which it is then seen that they are.
+_REST, _PAUSE = 5e-3, 1e-3
+#: The part of its fair share of the work that a busy thread has at least, and the part of the time
+#: that an idle one runs at most.
+_BUSY, _IDLE = 0.25, 0.05
+#: Most rounds, and those in which a thread must have been busy: a round may be disturbed.
+_ROUNDS, _ENOUGH_ROUNDS = 6, 2
+
+_TASKS = Path("/proc/self/task")
+_CPUS = Path("/sys/devices/system/cpu")
+_QUOTAS = Path("/sys/fs/cgroup")
+
+
+def _current_cpu() -> Callable[[], int] | None:
+    """The C library's function that returns the CPU of the calling thread."""
+    try:
+        function = ctypes.CDLL(None).sched_getcpu
+    except (AttributeError, OSError):
+        return None
+    function.argtypes, function.restype = [], ctypes.c_int
+    return cast(Callable[[], int], function)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the threads of a runtime run."""
+
+    cpus: tuple[int, ...] = ()  # of the threads that were bound, one each
+    reason: str = ""  # why none was
+    caller_computes: bool = False  # a thread that waits computes a part of the kernel
+
+    @functools.cached_property
+    def step_aside(self) -> Callable[[], None] | None:
+        """Moves the calling thread off these CPUs; None if that is of no use."""
+        current = _current_cpu() if self.caller_computes and self.cpus else None
+        if current is None:
+            return None
+        bound = frozenset(self.cpus)
+
+        def step_aside() -> None:
+            if current() in bound:
+                allowed = os.sched_getaffinity(0)
+                if free := allowed - bound:
+                    os.sched_setaffinity(0, free)
+                    os.sched_setaffinity(0, allowed)
+
+        return step_aside
+
+    def __str__(self) -> str:
+        if not self.cpus:
+            return f"not bound to CPUs: {self.reason}"
+        plural = "s" if len(self.cpus) > 1 else ""
+        return f"{len(self.cpus)} bound to CPU{plural} {ranges(self.cpus)}"
+
+
+#: By platform and device name: a process has the threads of a runtime once.
+_placed: dict[tuple[str, str], Placement] = {}
+
+
+def place_threads(context: cl.Context, device: cl.Device) -> Placement:
+    """Bind the threads of a CPU device's runtime; the first call of a process does the work."""
+    key = device.platform.name, device.name
+    placement = _placed.get(key)
+    if placement is None:
+        placement = _placed[key] = _place(context, device)
+    return placement
+
+
+def _place(context: cl.Context, device: cl.Device) -> Placement:
+    if reason := _hindrance(device):
+        return Placement(reason=reason)
+    try:
+        with InRuntime():
+            busy = _busy_threads(context, device)
+    except (cl.Error, OSError, ValueError) as error:
+        return Placement(reason=f"its threads could not be found ({error})")
+    found = sorted(busy - {threading.get_native_id()})
+    if not found:
+        return Placement(reason="none of them was found")
+    cpus = spread(os.sched_getaffinity(0))
+    if len(busy) > len(cpus):
+        return Placement(reason=f"it has {len(busy)} threads for {len(cpus)} CPUs")
+    # The first CPUs are for a caller who computes, and for other work.
+    bound = []
+    for thread, cpu in zip(found, cpus[len(cpus) - len(found) :], strict=True):
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(thread, {cpu})
+            bound.append(cpu)
+    return Placement(tuple(sorted(bound)), caller_computes=len(found) < len(busy))
+
+
+def _hindrance(device: cl.Device) -> str:
+    """Why the threads of a device are not to be bound; empty if they are."""
+    if type_of(device) != "cpu" or is_software(device.name):
+        return "it is no CPU"
+    if not (hasattr(os, "sched_setaffinity") and _TASKS.is_dir()):
+        return "only Linux can"
+    if not switch(VARIABLE, default=True):
+        return f"{VARIABLE} is 0"
+    if named := next((name for name in _PLACED_BY_USER if name in os.environ), None):
+        return f"{named} is set"
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < 2:
+        return "there is one CPU"
+    if (quota := cpu_quota()) < cpus:
+        return f"the process may use {quota:g} of {cpus} CPUs at a time"
+    return ""
+
+
+def _busy_threads(context: cl.Context, device: cl.Device) -> set[int]:
+    """The threads that compute: they are busy while a kernel runs, and idle while none does.
+
+    The calling thread may be among them.
+    """
+    queue = cl.CommandQueue(context, device)
+    items = _GROUPS * device.max_compute_units
+    buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, 4 * items)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        program = cl.Program(context, filled("probe/busy.cl.mako")).build(devices=[device])
+    kernel = new_kernel(program, "probe")
+    kernel.set_args(cl.cltypes.int(_STEPS), buffer)
+    caller = threading.get_native_id()
+    programs = {thread.native_id for thread in threading.enumerate()}  # Python's threads
+
+    def run() -> None:
+        cl.enqueue_nd_range_kernel(queue, kernel, (items,), (1,))
+        queue.finish()
+
+    run()  # starts threads that the runtime does not have yet
+    busy, found = Counter[int](), set[int]()
+    for _ in range(_ROUNDS):
+        time.sleep(_REST)
+        paused = _times_during(lambda: time.sleep(_PAUSE))
+        idle = {thread for thread, ran in paused.items() if ran <= _IDLE * _PAUSE}
+        shares = _times_during(run)
+        candidates = shares.keys() & (idle - programs | {caller})
+        fair = sum(shares[thread] for thread in candidates) / device.max_compute_units
+        busy.update(thread for thread in candidates if shares[thread] >= _BUSY * fair)
+        found = {thread for thread, rounds in busy.items() if rounds >= _ENOUGH_ROUNDS}
+        if len(found) == device.max_compute_units:
+            break
+    return found
+
+
+def _times_during(action: Callable[[], object]) -> dict[int, float]:
+    """The seconds that each thread of this process runs during an action."""
+    before = _run_times()
+    action()
+    return {thread: 1e-9 * (ran - before.get(thread, 0)) for thread, ran in _run_times().items()}
+
+
+def _run_times() -> dict[int, int]:
+    """The nanoseconds that each thread of this process has run."""
+    times = {}
+    for folder in _TASKS.iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            times[int(folder.name)] = int((folder / "schedstat").read_text().split()[0])
+    return times
+
+
+def spread(cpus: Iterable[int], topology: Path = _CPUS) -> list[int]:
+    """CPUs in an order in which the first ones share no core."""
+    order, cores = [], Counter[str]()
+    for cpu in sorted(cpus):
+        core = str(cpu)
+        with contextlib.suppress(OSError):
+            core = (topology / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+        order.append((cores[core], cpu))
+        cores[core] += 1
+    return [cpu for _, cpu in sorted(order)]
+
+
+def cpu_quota(folder: Path = _QUOTAS) -> float:
+    """The number of CPUs whose time a container may use (versions 2 and 1 of Linux's cgroups)."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            quota, period = " ".join((folder / name).read_text() for name in names).split()
+            if int(quota) > 0:
+                return int(quota) / int(period)
+    return math.inf
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as taskset writes them, such as "0-3,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
