@@ -1,5 +1,6 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
+import os
 import re
 import subprocess
 from contextlib import ExitStack
@@ -9,6 +10,9 @@ from zlib import crc32
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Several processes test on the same CPUs.
+os.environ.setdefault("PYCLGEMM_PIN_THREADS", "0")
 
 import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
 

@@ -31,7 +31,9 @@ static inline element shuffle(const element x, const int lane)
 <% count = element.bytes // 4 %>
 <% type = element.vector(1) %>
 % if element.bytes == 2:
-    return as_half((ushort)shuffle_word(as_ushort(x), lane));
+    // NVIDIA's compiler has no as_half.
+    const ushort bits = shuffle_word(*(const ushort *)&x, lane);
+    return *(const element *)&bits;
 % elif count == 1:
     return as_${type}(shuffle_word(as_uint(x), lane));
 % else:

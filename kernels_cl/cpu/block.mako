@@ -5,15 +5,26 @@
 ## `depth` and `a_block`.
 <%def name="pack(operand)" filter="trim">
 % if kernel.a_by_column:
-// Copy A tile by tile: its MR rows side by side, one depth after the other.
-for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-    __global element *tile = a_block + (tile_row - row_begin) * KC;
+// Copy A in strips of 16 tiles, whose MR rows lie side by side, one depth after the other: it is read in long
+// runs, and the ends of the tiles that are written stay in the first-level cache.
+const int whole_tiles = (row_end - row_begin) / MR;
+for (int strip = 0; strip < whole_tiles; strip += 16) {
+    const int strip_end = min(strip + 16, whole_tiles);
     for (int p = 0; p < depth; ++p) {
-        #pragma unroll
-        for (int r = 0; r < MR; ++r) {
-            tile[p * MR + r] = tile_row + r < row_end
-                ? ${operand.entry("tile_row + r", "first_depth + p")} : (element)(0);
+        for (int tile = strip; tile < strip_end; ++tile) {
+            __global element *to = a_block + (tile * KC + p) * MR;
+            #pragma unroll
+            for (int r = 0; r < MR; ++r) {
+                to[r] = ${operand.entry("row_begin + tile * MR + r", "first_depth + p")};
+            }
         }
+    }
+}
+const extent last_row = row_begin + whole_tiles * MR;
+for (int p = 0; last_row < row_end && p < depth; ++p) {
+    __global element *to = a_block + (whole_tiles * KC + p) * MR;
+    for (int r = 0; r < MR; ++r) {
+        to[r] = last_row + r < row_end ? ${operand.entry("last_row + r", "first_depth + p")} : (element)(0);
     }
 }
 % else:

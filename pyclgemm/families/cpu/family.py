@@ -118,6 +118,9 @@ _CHAINS = 8
 #: Multiply-adds in the time of one for a sum outside the registers, which is loaded and stored for
 #: each depth and waits for itself.
 _SPILLED = 4
+#: Bytes of a cache that could be read in the time until the first ones of a row of B arrive, whose
+#: rows lie in separate pages.
+_ROW_BYTES = 256
 
 
 def vector_registers(traits: DeviceTraits) -> int:
@@ -244,7 +247,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
             loads=costs.multiply_add
             * lanes
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
-            cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
+            cache=costs.cache_byte * (config.NR * costs.stored + _ROW_BYTES) if in_place else 0.0,
             turned=costs.multiply_add * config.NR if dots else 0.0,
             local=2 * costs.cache_byte * config.MR * config.NR * costs.result / config.KC,
             store=costs.cache_byte * config.MR * config.NR * costs.result,
