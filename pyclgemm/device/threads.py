@@ -56,7 +56,7 @@ _REST, _PAUSE = 5e-3, 1e-3
 #: that an idle one runs at most.
 _BUSY, _IDLE = 0.25, 0.05
 #: Most rounds, and those in which a thread must have been busy: a round may be disturbed.
-_ROUNDS, _ENOUGH_ROUNDS = 6, 2
+_ROUNDS, _ENOUGH_ROUNDS = 4, 2
 
 _TASKS = Path("/proc/self/task")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -126,19 +126,22 @@ def _place(context: cl.Context, device: cl.Device) -> Placement:
             busy = _busy_threads(context, device)
     except (cl.Error, OSError, ValueError) as error:
         return Placement(reason=f"its threads could not be found ({error})")
-    found = sorted(busy - {threading.get_native_id()})
+    caller = threading.get_native_id()
+    found = sorted(busy - {caller})
     if not found:
         return Placement(reason="none of them was found")
     cpus = spread(os.sched_getaffinity(0))
-    if len(busy) > len(cpus):
-        return Placement(reason=f"it has {len(busy)} threads for {len(cpus)} CPUs")
+    if len(found) > len(cpus):
+        return Placement(reason=f"it has {len(found)} threads for {len(cpus)} CPUs")
     # The first CPUs are for a caller who computes, and for other work.
     bound = []
     for thread, cpu in zip(found, cpus[len(cpus) - len(found) :], strict=True):
         with contextlib.suppress(OSError):  # it has ended
             os.sched_setaffinity(thread, {cpu})
             bound.append(cpu)
-    return Placement(tuple(sorted(bound)), caller_computes=len(found) < len(busy))
+    # In other runtimes the caller may be busy with waiting.
+    computes = caller in busy and len(found) < device.max_compute_units
+    return Placement(tuple(sorted(bound)), caller_computes=computes)
 
 
 def _hindrance(device: cl.Device) -> str:
@@ -160,7 +163,7 @@ def _hindrance(device: cl.Device) -> str:
 
 
 def _busy_threads(context: cl.Context, device: cl.Device) -> set[int]:
-    """The threads that compute: they are busy while a kernel runs, and idle while none does.
+    """The threads that are busy while a kernel runs, and idle while none does.
 
     The calling thread may be among them.
     """
@@ -190,7 +193,7 @@ def _busy_threads(context: cl.Context, device: cl.Device) -> set[int]:
         fair = sum(shares[thread] for thread in candidates) / device.max_compute_units
         busy.update(thread for thread in candidates if shares[thread] >= _BUSY * fair)
         found = {thread for thread, rounds in busy.items() if rounds >= _ENOUGH_ROUNDS}
-        if len(found) == device.max_compute_units:
+        if len(found - {caller}) >= device.max_compute_units:
             break
     return found
 

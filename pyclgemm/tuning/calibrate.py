@@ -52,13 +52,17 @@ _CEILINGS_UNTIL, _KERNELS_UNTIL = 0.4, 0.9
 #: Initial estimate of the seconds to build and time a kernel.
 _FIRST = 0.5
 
-#: Products: large and small, square, with few rows or columns, with small and large k.
+#: Products: large and small, square, with few rows or columns, with small and large k, in all
+#: layouts.
 _SHAPES = (
-    (1024, 1024, 1024), (1, 2048, 2048), (96, 96, 96), (128, 128, 4096), (16, 2048, 1024),
-    (2048, 2048, 64), (4, 4096, 512), (500, 700, 900), (2048, 24, 1024), (2, 1024, 4096),
-    (2048, 2048, 2048), (256, 256, 256), (96, 3000, 333),
+    GemmShape(1024, 1024, 1024), GemmShape(1, 2048, 2048, "NT"), GemmShape(96, 96, 96),
+    GemmShape(128, 128, 4096, "TN"), GemmShape(16, 2048, 1024, "NT"), GemmShape(2048, 2048, 64),
+    GemmShape(4, 4096, 512), GemmShape(500, 700, 900, "TT"), GemmShape(2048, 24, 1024, "NT"),
+    GemmShape(2, 1024, 4096), GemmShape(2048, 2048, 2048), GemmShape(256, 256, 256, "TN"),
+    GemmShape(96, 3000, 333),
 )  # fmt: skip
-#: Products on which a kernel is timed before the next one is built, and kernels of a family.
+#: Products on which a kernel is timed before the next one is built, and kernels of a family that
+#: are timed on all products before others.
 _AT_ONCE, _KERNELS = 4, 6
 #: Kernels are left out if they are predicted to take longer than this, in seconds, or longer than
 #: the fastest of their family by this factor.
@@ -281,8 +285,7 @@ def _kernels(dtype: str, traits: DeviceTraits, known: Database) -> list[list[Ker
     """The kernels to time for a type, family by family."""
     precision = resolve_precision(None, dtype).name
     able: dict[str, list[tuple[GemmShape, GemmProblem, list[Config]]]] = {}
-    for sizes in _SHAPES:
-        shape = GemmShape(*sizes)
+    for shape in _SHAPES:
         problem = problem_on(shape.problem(dtype, precision), traits)
         least: dict[str, float] = {}
         of_family: dict[str, list[Config]] = {}
@@ -301,12 +304,13 @@ def _of_family(
     products: Sequence[tuple[GemmShape, GemmProblem, Sequence[Config]]],
 ) -> Iterator[Kernel]:
     """The kernels to time of a family, from products with their configurations, the best first."""
-    best = dict.fromkeys(_in_turn(configs[:2] for _, _, configs in products))
-    for first in range(0, len(products), _AT_ONCE):
-        for config in list(best)[:_KERNELS]:
-            for shape, problem, configs in products[first : first + _AT_ONCE]:
-                if config in configs:
-                    yield Kernel(shape, problem, config)
+    best = list(dict.fromkeys(_in_turn(configs[:2] for _, _, configs in products)))
+    for some in (best[:_KERNELS], best[_KERNELS:]):
+        for first in range(0, len(products), _AT_ONCE):
+            for config in some:
+                for shape, problem, configs in products[first : first + _AT_ONCE]:
+                    if config in configs:
+                        yield Kernel(shape, problem, config)
 
 
 def timed(

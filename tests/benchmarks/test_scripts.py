@@ -261,6 +261,7 @@ def test_transforms(queue, traits, tmp_path, monkeypatch):
     output = printed_by(
         transform3d, "--k", 6, "--k", 3, "--nfuncs", 5, "--tasks", 2, "--repetitions", 2,
         "--level", "L3", "--level", "L5", "--dtype", "float32", "--output", tmp_path,
+        queue=queue,
     )  # fmt: skip
     assert sum(line.startswith("L5 nfuncs=5 K=") for line in output.splitlines()) == 4
     frame = only_table(tmp_path)

@@ -118,9 +118,9 @@ _CHAINS = 8
 #: Multiply-adds in the time of one for a sum outside the registers, which is loaded and stored for
 #: each depth and waits for itself.
 _SPILLED = 4
-#: Bytes of a cache that could be read in the time until the first ones of a row of B arrive, whose
-#: rows lie in separate pages.
-_ROW_BYTES = 256
+#: Bytes of memory that could be read in the time until the first ones of a run of B arrive that is
+#: read in place: runs are far apart, so none is fetched ahead.
+_RUN_BYTES = 512
 
 
 def vector_registers(traits: DeviceTraits) -> int:
@@ -239,6 +239,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         in_place = reads_b_in_place(problem, config)
         packing = 2 * costs.memory_byte * costs.stored
         dots = in_place and problem.b.order != "row"
+        starting = costs.memory_byte * _RUN_BYTES / (config.KC if dots else config.NR)
         return costs.work(
             config.MR,
             config.NR,
@@ -247,12 +248,12 @@ class CpuFamily(CpuTiles[CpuConfig]):
             loads=costs.multiply_add
             * lanes
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
-            cache=costs.cache_byte * (config.NR * costs.stored + _ROW_BYTES) if in_place else 0.0,
+            cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
             turned=costs.multiply_add * config.NR if dots else 0.0,
             local=2 * costs.cache_byte * config.MR * config.NR * costs.result / config.KC,
             store=costs.cache_byte * config.MR * config.NR * costs.result,
             packed_a=packing,
-            packed_b=0.0 if in_place or problem.packed else packing,
+            packed_b=starting if in_place else 0.0 if problem.packed else packing,
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
