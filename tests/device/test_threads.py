@@ -76,31 +76,23 @@ def test_each_thread_of_the_runtime_has_a_cpu_of_its_own(device, traits):
     [
         (threads.VARIABLE, "0", "PYCLGEMM_PIN_THREADS is 0"),
         ("POCL_AFFINITY", "1", "POCL_AFFINITY is set"),
-        ("DPCPP_CPU_PLACES", "cores", "DPCPP_CPU_PLACES is set"),
+        ("", "", "the process may use 2.5 of 8 CPUs at a time"),
+        (threads.VARIABLE, "yes", "PYCLGEMM_PIN_THREADS is 'yes'; 1, 0 or nothing is wanted"),
     ],
 )
-def test_a_users_settings_are_respected(fresh, context, device, traits, variable, value, reason):
-    fresh.setenv(variable, value)
+def test_why_nothing_is_bound(fresh, context, device, traits, variable, value, reason):
     if traits.type != "cpu":
-        reason = "it is no CPU"
-    assert place_threads(context, device) == Placement(reason=reason)
-
-
-def test_a_container_may_use_the_time_of_fewer_cpus(fresh, context, device, traits):
-    if traits.type != "cpu":
-        pytest.skip("threads of CPU runtimes")
+        assert place_threads(context, device) == Placement(reason="it is no CPU")
+        return
     fresh.setattr(os, "sched_getaffinity", lambda thread: set(range(8)))
     fresh.setattr(threads, "cpu_quota", lambda: 2.5)
-    reason = "the process may use 2.5 of 8 CPUs at a time"
-    assert place_threads(context, device) == Placement(reason=reason)
-
-
-def test_another_value_of_the_switch_is_an_error(fresh, context, device, traits):
-    if traits.type != "cpu":
-        pytest.skip("threads of CPU runtimes")
-    fresh.setenv(threads.VARIABLE, "yes")
-    with pytest.raises(ArgumentError, match="PYCLGEMM_PIN_THREADS is 'yes'; 1, 0 or nothing"):
-        place_threads(context, device)
+    if variable:
+        fresh.setenv(variable, value)
+    if value == "yes":
+        with pytest.raises(ArgumentError, match=reason):
+            place_threads(context, device)
+    else:
+        assert place_threads(context, device) == Placement(reason=reason)
 
 
 def test_a_caller_who_computes_leaves_the_cpus_of_bound_threads():
