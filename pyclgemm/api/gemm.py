@@ -46,7 +46,7 @@ def gemm(
     a, b : pyopencl.array.Array or numpy.ndarray
         Operands: op(A) is (m, k), op(B) is (k, n), of any strides and offset. Both have one
         element type: float16, float32, float64, complex64 or complex128; bfloat16 (of ml_dtypes)
-        and int8 if the device has matrix units for them. `b` may be a `PackedMatrix`.
+        and int8 if the device is a CPU or has matrix units for them. `b` may be a `PackedMatrix`.
     c : pyopencl.array.Array or numpy.ndarray, optional
         Addend, (m, n), of the result's element type. If `beta` is zero it is not read, so that a
         NaN in it does not spread.

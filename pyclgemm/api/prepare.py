@@ -222,9 +222,11 @@ def check_supported(dtype: str, precision: Precision, traits: DeviceTraits) -> N
                 f"the operands are {dtype} and precision is {precision.name}, which is for "
                 "real elements"
             )
+        if dtype in UNIT_DTYPES and traits.type == "cpu":
+            return  # products of these are exact in the vectors of any CPU
         if dtype in UNIT_DTYPES and matrix_unit(precision, traits) is None:
             raise UnsupportedError(
-                f"the operands are {dtype}, which is for devices with matrix units; "
+                f"the operands are {dtype}, which is for CPUs and matrix units; "
                 f"{traits.name!r} has none that this version drives for {precision.name}"
             )
         required_unit(precision, traits)

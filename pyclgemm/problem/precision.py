@@ -51,7 +51,7 @@ class Precision:
 
     @property
     def needs_matrix_unit(self) -> bool:
-        """Whether only devices with matrix units offer it."""
+        """Whether only devices with matrix units, or for `UNIT_DTYPES` CPUs too, offer it."""
         return self.multiplied in ("tf32", "bfloat16", "int8")
 
     @property
@@ -94,7 +94,7 @@ _DEFAULTS = {
 #: NumPy names of the element types that an operand may have.
 DTYPES = tuple(_DEFAULTS)
 
-#: Element types that only devices with matrix units offer.
+#: Element types that only CPUs and devices with matrix units offer.
 UNIT_DTYPES = ("bfloat16", "int8")
 
 #: Result types by operand type, where the operand type is not the only one.

@@ -369,6 +369,8 @@ def packed_layout(
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
     """Whether matrix units will read the matrix, and want k contiguous."""
     unit = matrix_unit(precision, traits)
+    if unit is None and traits.type == "cpu":
+        return False
     if unit is None or precision.multiplied_by_units_alone:
         return precision.needs_matrix_unit
     # In float64 other paths compete with matrix units, and pack with n contiguous.

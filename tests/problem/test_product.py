@@ -2,6 +2,7 @@
 
 import math
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig
-from pyclgemm.api.prepare import check_supported
+from pyclgemm.api import prepare
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import family_of, oriented, problem_on
@@ -287,16 +288,30 @@ def test_the_stated_error_of_tf32_is_that_of_elements_that_are_cut_off():
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
-def test_a_device_without_units_refuses_their_types(queue, traits, dtype):
-    x = np.ones((4, 4), dtype)
-    try:
-        check_supported(dtype, resolve_precision(None, dtype), traits)
-        pytest.skip(f"{traits.name} has units")
-    except pyclgemm.UnsupportedError:
-        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain, pyclgemm.pack):
-            operands = [x] if function is pyclgemm.pack else [x, x]
-            with raises(pyclgemm.UnsupportedError, f"the operands are {dtype}", repr(traits.name)):
-                function(queue, *operands)
+def test_a_gpu_without_units_refuses_their_types(queue, traits, dtype):
+    gpu, x = typical_traits("gfx1030"), np.ones((4, 4), dtype)
+    with patch.object(prepare, "traits_of", lambda device: gpu):
+        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
+            with raises(pyclgemm.UnsupportedError, f"the operands are {dtype}", repr(gpu.name)):
+                function(queue, x, x)
+
+
+@pytest.mark.parametrize("dtype", UNIT_DTYPES)
+def test_cpus_compute_the_types_of_units(queue, traits, rng, dtype):
+    if traits.type != "cpu":
+        pytest.skip("other devices compute them by units")
+    a, b, bias = draw(rng, (37, 300), (300, 41), (41,), dtype=dtype)
+    bias = bias.astype(np.int32 if dtype == "int8" else dtype)
+    if dtype == "int8":
+        a[0], b[:, 0] = -128, -128  # the largest product, in every term of a sum
+    for operand in (b, pyclgemm.pack(queue, b)):
+        assert_gemm(pyclgemm.gemm(queue, a, operand), a, b)
+    layer = pyclgemm.DenseLayer(queue, b, bias, "relu")
+    for rows in (1, 37):
+        assert_gemm(layer(a[:rows]), a[:rows], b, bias=bias, activation="relu")
+    for size in (8, 37):
+        stacks = np.stack([a[:size, :size]] * 5), np.stack([b[:size, :size]] * 5)
+        assert_gemm(pyclgemm.gemm_batched(queue, *stacks), *stacks)
 
 
 def test_integer_products_take_integer_factors_and_relu_alone(queue):
