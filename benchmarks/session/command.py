@@ -72,9 +72,18 @@ def open_machine(name: str | None) -> Machine:
     return Machine(device, context, cl.CommandQueue(context), describe(device))
 
 
+#: Options that name the files of a run; nobody needs them to repeat it.
+_FILES = ("--csv", "--output", "--plot")
+
+
 def as_typed(script: str) -> str:
-    """Return the running command, to be written into the results."""
-    return shlex.join(["python", f"benchmarks/{script}", *sys.argv[1:]])
+    """Return the running command without its files, to be written into the results."""
+    words: list[str] = []
+    for word, before in zip(sys.argv[1:], sys.argv, strict=False):
+        name, _, _ = word.partition("=")
+        if name not in _FILES and before not in _FILES:
+            words.append(word)
+    return shlex.join(["python", f"benchmarks/{script}", *words])
 
 
 def print_facts(facts: Mapping[str, str], console: Console) -> None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..families.registry import problem_on
-from ..host.process import switch
 from ..measure.bench import Bench, Calls, Pace, rotated_sets
 from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
@@ -41,11 +40,6 @@ _BUILDING, _TIMING = 0.5, 0.1
 _BETTER = 0.985
 #: An upper bound of the derivatives of all activations (GELU's reaches 1.13).
 _STEEPEST = 1.2
-
-
-def is_enabled() -> bool:
-    """Whether the environment asks for autotuning at first calls."""
-    return switch(VARIABLE, default=False)
 
 
 class Tuned(NamedTuple):

@@ -7,11 +7,12 @@ import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..host.process import switch
 from ..problem.problem import Epilogue
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import DEVICE_TYPES, new_array, through_device
 from ..runtime.queue_state import queue_state
-from .autotune import autotune, is_enabled
+from .autotune import VARIABLE, autotune
 from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
 
 
@@ -130,7 +131,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
         return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    is_tuned = call.config is None and is_enabled()
+    is_tuned = call.config is None and switch(VARIABLE, default=False)
     if is_tuned:
         out = call.out
         if out is None:

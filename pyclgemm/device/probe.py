@@ -132,8 +132,8 @@ def is_software(name: str) -> bool:
     return any(word in name.lower() for word in ("llvmpipe", "softpipe", "swrast", "oclgrind"))
 
 
-def summary(error: Exception) -> str:
-    """The most informative line of an error's message, cut to the width of a table."""
+def summary(error: object) -> str:
+    """The most informative line of an error or a log, cut to the width of a table."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line.lower()]
     return (telling or lines or [type(error).__name__])[0][:160]

@@ -40,7 +40,7 @@ from .traits import type_of
 #: The environment variable that turns it off, with the value 0.
 VARIABLE = "PYCLGEMM_PIN_THREADS"
 
-#: Prefixes of the variables by which users place the threads themselves.
+#: The variables by which users place the threads themselves.
 _PLACED_BY_USER = (
     "POCL_AFFINITY", "DPCPP_CPU_CU_AFFINITY", "DPCPP_CPU_PLACES", "SYCL_CPU_CU_AFFINITY",
     "SYCL_CPU_PLACES",
@@ -58,17 +58,12 @@ _BUSY, _IDLE = 0.25, 0.05
 #: Most rounds, and those in which a thread must have been busy: a round may be disturbed.
 _ROUNDS, _ENOUGH_ROUNDS = 4, 2
 
-_TASKS = Path("/proc/self/task")
-_CPUS = Path("/sys/devices/system/cpu")
-_QUOTAS = Path("/sys/fs/cgroup")
+_TASKS, _CPUS = Path("/proc/self/task"), Path("/sys/devices/system/cpu")
 
 
-def _current_cpu() -> Callable[[], int] | None:
+def _current_cpu() -> Callable[[], int]:
     """The C library's function that returns the CPU of the calling thread."""
-    try:
-        function = ctypes.CDLL(None).sched_getcpu
-    except (AttributeError, OSError):
-        return None
+    function = ctypes.CDLL(None).sched_getcpu
     function.argtypes, function.restype = [], ctypes.c_int
     return cast(Callable[[], int], function)
 
@@ -84,10 +79,9 @@ class Placement:
     @functools.cached_property
     def step_aside(self) -> Callable[[], None] | None:
         """Moves the calling thread off these CPUs; None if that is of no use."""
-        current = _current_cpu() if self.caller_computes and self.cpus else None
-        if current is None:
+        if not (self.caller_computes and self.cpus):
             return None
-        bound = frozenset(self.cpus)
+        current, bound = _current_cpu(), frozenset(self.cpus)
 
         def step_aside() -> None:
             if current() in bound:
@@ -226,7 +220,7 @@ def spread(cpus: Iterable[int], topology: Path = _CPUS) -> list[int]:
     return [cpu for _, cpu in sorted(order)]
 
 
-def cpu_quota(folder: Path = _QUOTAS) -> float:
+def cpu_quota(folder: Path = Path("/sys/fs/cgroup")) -> float:
     """The number of CPUs whose time a container may use (versions 2 and 1 of Linux's cgroups)."""
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with contextlib.suppress(OSError, ValueError):  # "max" is no number

@@ -369,10 +369,8 @@ def packed_layout(
 def _along_k(precision: Precision, traits: DeviceTraits) -> bool:
     """Whether matrix units will read the matrix, and want k contiguous."""
     unit = matrix_unit(precision, traits)
-    if unit is None and traits.type == "cpu":
-        return False
     if unit is None or precision.multiplied_by_units_alone:
-        return precision.needs_matrix_unit
+        return precision.needs_matrix_unit and (unit is not None or traits.type != "cpu")
     # In float64 other paths compete with matrix units, and pack with n contiguous.
     return unit.operand != "float64" and unit.reads_along_k
 

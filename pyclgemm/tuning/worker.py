@@ -28,6 +28,7 @@ from ..analysis.operands import OperandStore, WrongError, plan_contender
 from ..api.prepare import check_supported
 from ..codegen.source import KernelSource
 from ..device.discovery import choose_device
+from ..device.probe import summary
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
 from ..families.registry import violations
@@ -74,11 +75,11 @@ class TrialBench:
             candidate = operands.checked(trial.config, self._precision)
         except (LaunchError, cl.Error, MemoryError) as error:
             self._require_device()
-            return Outcome("unlaunchable", reason=_line(error))
+            return Outcome("unlaunchable", reason=summary(error))
         except (ConfigError, UnsupportedError) as error:
-            return Outcome("refused", reason=_line(error))
+            return Outcome("refused", reason=summary(error))
         except KernelBuildError as error:
-            return Outcome("unbuildable", reason=_line(error.log or error))
+            return Outcome("unbuildable", reason=summary(error.log or error))
         except WrongError as error:
             return Outcome("wrong", reason=str(error))
         contenders = {"candidate": candidate}
@@ -123,13 +124,6 @@ def clearly_slower(timings: Mapping[str, Timing]) -> bool:
         return False
     limit = _SLOWER.get(len(rival.samples), math.inf)
     return timings["candidate"].median > limit * rival.median
-
-
-def _line(error: object) -> str:
-    """The first line about an error, or else the first line; at most 200 characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
-    return first[:200]
 
 
 #: Seconds for the current trial to end after the end of the input.
