@@ -25,7 +25,7 @@ def fresh(monkeypatch):
 
 
 #: Multiplies once, with a thread of the program that is busy all the time, and prints the CPUs of
-#: the process and then those of each thread that ran during a second product.
+#: the process and then those of each thread.
 _PROGRAM = """
 import os, sys, threading
 import numpy as np

@@ -1,7 +1,7 @@
 """Products and their types: shapes, exchanged rows and columns, valid types and results."""
 
 import math
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from unittest.mock import patch
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig
-from pyclgemm.api import prepare
+from pyclgemm.api import dense, prepare
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import family_of, oriented, problem_on
@@ -290,10 +290,13 @@ def test_the_stated_error_of_tf32_is_that_of_elements_that_are_cut_off():
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 def test_a_gpu_without_units_refuses_their_types(queue, traits, dtype):
     gpu, x = typical_traits("gfx1030"), np.ones((4, 4), dtype)
-    with patch.object(prepare, "traits_of", lambda device: gpu):
-        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain):
+    with ExitStack() as stack:
+        for module in (prepare, dense):
+            stack.enter_context(patch.object(module, "traits_of", lambda device: gpu))
+        for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain, pyclgemm.pack):
+            operands = [x] if function is pyclgemm.pack else [x, x]
             with raises(pyclgemm.UnsupportedError, f"the operands are {dtype}", repr(gpu.name)):
-                function(queue, x, x)
+                function(queue, *operands)
 
 
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
