@@ -215,6 +215,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 {
 % for one in slabs:
 <% elements = times("STAGES" if tiles.STAGES > 1 else 1, f"{one.name.upper()}_SLAB") %>\
+% if collected and collected.elements and collected.slab == one.name:
+    // More than its slabs need, so that it also holds the results that the sub-groups collect.
+<% elements = collected.elements %>\
+% endif
     __local stored ${one.name}_local[${elements}] __attribute__((aligned(16)));
 % endfor
 % if tiles.FILL:

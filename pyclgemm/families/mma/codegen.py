@@ -62,6 +62,10 @@ def element_products(problem: GemmProblem) -> ElementProducts:
     return ElementProducts(numbers, numbers, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
 
 
+#: Local memory of a work-group that does not limit how many of them a compute unit holds.
+_SMALL_BYTES = 8192
+
+
 @dataclass
 class CollectedResults:
     """How a sub-group collects results in local memory, so as to store whole rows in vectors."""
@@ -87,10 +91,13 @@ class CollectedResults:
         in_vectors = c is not None and c.has_vectors(self.width * size, size)
         self.c_in_vectors = in_vectors and c is not None and c.order == "row"
         # Results are collected where a lane of NVIDIA's units could store less than 16 bytes at
-        # once, and where the slabs have room. Sums of slices are in local memory anyway.
+        # once, and where they fit. Sums of slices are in local memory anyway.
         columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
         needed = config.SUBGROUPS_M * self.unit.m * columns * size
-        fits = config.SLICES == 1 and needed <= config.STAGES * larger.bytes
+        present = config.STAGES * larger.bytes
+        fits = config.SLICES == 1 and needed <= max(present, _SMALL_BYTES)
+        # Elements of the slabs' array if it must be larger for the results; else 0.
+        self.elements = needed // larger.element.stored_bytes if needed > present else 0
         by_rows = self.unit.spelling == "ptx" and problem.out.order == "row"
         is_short = min(self.unit.result_lanes.width, self.width) * size < VECTOR_BYTES
         self.is_used = fits and by_rows and is_short
