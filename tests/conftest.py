@@ -5,6 +5,7 @@ import re
 import subprocess
 from contextlib import ExitStack
 from dataclasses import replace
+from unittest.mock import patch
 from zlib import crc32
 
 import numpy as np
@@ -22,6 +23,8 @@ import pyopencl as cl
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import traits_of
+from pyclgemm.runtime import launcher
+from pyclgemm.runtime.build import build_kernel
 from pyclgemm.selection.database import reload_database
 
 # A failed assertion in what tests share is shown like one in a test.
@@ -45,6 +48,8 @@ def _offered_devices(with_all):
 
 _OFFERED = pytest.StashKey[dict[str, FoundDevice]]()
 _USABLE = pytest.StashKey[dict[str, FoundDevice]]()
+#: Of a test: whether its kernels are built without optimisation.
+_PLAINLY_BUILT = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser):
@@ -126,9 +131,14 @@ def pytest_collection_modifyitems(config, items):
         key = (item.path, item.originalname, _parameters(item).get("device"))
         tests.setdefault(key, []).append(item)
     taken = set()
+    full = config.getoption("--full")
     for (_, _, device), cases in tests.items():
         kind = "other" if device in others else "first" if device else "none"
-        taken.update(_taken_of(cases, kind, config.getoption("--full")))
+        taken.update(_taken_of(cases, kind, full))
+        if full and device in cpus and _marks(cases[0]).keys() & {"any_runtime", "first_runtime"}:
+            optimised = _taken_of(cases, kind, full=False)
+            for case in set(cases).difference(optimised):
+                case.stash[_PLAINLY_BUILT] = True
     if left_out := [item for item in items if item not in taken]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item in taken]
@@ -138,6 +148,24 @@ def _parameters(item):
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
+def _marks(case):
+    return {mark.name: mark for mark in case.iter_markers()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Build kernels as the case says."""
+    if not item.stash.get(_PLAINLY_BUILT, False):
+        return (yield)
+
+    def build_plainly(context, device, source):
+        options = f"{source.options} -cl-opt-disable".strip()
+        return build_kernel(context, device, replace(source, options=options))
+
+    with patch.object(launcher, "build_kernel", build_plainly):
+        return (yield)
+
+
 def _checksum(case):
     """A number of a case that is the same in every run and every process."""
     return crc32(case.nodeid.encode())
@@ -145,7 +173,7 @@ def _checksum(case):
 
 def _taken_of(cases, device, full):
     """The cases of one test that run: on the first CPU runtime or a GPU, another one, or none."""
-    marks = {mark.name: mark for mark in cases[0].iter_markers()}
+    marks = _marks(cases[0])
     is_other = device == "other"
     if is_other and "first_runtime" in marks:
         return []

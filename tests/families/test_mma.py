@@ -78,6 +78,7 @@ PRODUCTS = [
 
 
 @pytest.mark.one_in(4)
+@pytest.mark.first_runtime
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_products(units, queue, case):
     # Counters of arrivals must be ready for the next call.
@@ -201,6 +202,7 @@ ON_AMD = [
 
 
 @pytest.mark.one_in(2)
+@pytest.mark.first_runtime
 @pytest.mark.parametrize(("architecture", "kind", "sizes", "changes", "options"), ON_AMD)
 def test_units_of_amd(emulated, architecture, kind, sizes, changes, options):
     config = config_for(architecture, **changes)
