@@ -1,6 +1,10 @@
-// What sm_90 does between work-items of a group, for kernels that run as host code with a thread for
-// each: barriers in local memory, tensor maps, warpgroup products, and exchanges within a sub-group.
-// After the PTX ISA ("mbarrier", "cp.async.bulk.tensor", "wgmma", "stmatrix"). No library's headers.
+// What sm_90 does between work-items of a group, for kernels that run as host code: barriers in local
+// memory, tensor maps, warpgroup products, and exchanges within a sub-group. After the PTX ISA
+// ("mbarrier", "cp.async.bulk.tensor", "wgmma", "stmatrix"). No library's headers.
+//
+// Work-items take turns in one thread, each on a stack of its own: one runs until it has to wait.
+// The first is the first in every other round of turns, and the last in the others, so that whoever
+// reads what nobody has waited for reads too early in some round.
 
 typedef unsigned int uint;
 typedef unsigned long ulong;
@@ -9,26 +13,42 @@ typedef unsigned short ushort;
 
 #include "wgmma.h"
 
-long syscall(long number, ...);
-int pthread_mutex_lock(void *mutex);
-int pthread_mutex_unlock(void *mutex);
+// A ucontext_t, of which the C library uses less than `rest`.
+struct context {
+    ulong flags;
+    struct context *next;
+    void *stack;
+    int stack_flags;
+    ulong stack_bytes;
+    uchar rest[8192];
+} __attribute__((aligned(16)));
+int getcontext(struct context *own);
+void makecontext(struct context *made, void (*start)(void), int arguments, ...);
+int swapcontext(struct context *kept, const struct context *next);
 
-enum { BARRIERS = 64, WARPS = 16 };
-#ifdef __aarch64__
-enum { SYS_FUTEX = 98 };
-#else
-enum { SYS_FUTEX = 202 };
-#endif
+enum { BARRIERS = 64, WARPS = 16, PENDING = 256, STACK_BYTES = 1 << 18 };
 
-static __thread uint item, group, groups, items;
+struct work_item {
+    struct context context;
+    int is_done, pending_count;
+    struct { uint to; const uchar *from; int inside, bytes; } pending[PENDING];
+    uchar stack[STACK_BYTES] __attribute__((aligned(16)));
+};
+static struct work_item *work_items;
+static struct context turns; // whoever waits goes back there
+static uint item, group, groups, items;
+static int has_moved; // in this round of turns
+static int waits_for; // what the last one that waits complains of
+static void (*kernel)(ulong arguments);
+static ulong kernel_arguments;
+
 static ulong base; // of local memory: its addresses begin at 0
-static volatile int fault;
-static long mutex[8]; // more than a pthread_mutex_t takes; zeros are one that is free
+static int fault;
 
 struct mbarrier {
     uint address;
     int expected, pending, bytes;
-    volatile int phase;
+    int phase;
 };
 static struct mbarrier barriers[BARRIERS];
 static int barrier_count;
@@ -37,20 +57,10 @@ enum { BUFFERS = 32 };
 static struct { const uchar *from; ulong bytes; } buffers[BUFFERS];
 static int buffer_count;
 
-// Threads that meet: number 0 is the whole group, 1-15 are named, then sub-groups and warpgroups.
+// Work-items that meet: number 0 is the whole group, 1-15 are named, then sub-groups and warpgroups.
 enum { SUB_GROUP = 16, WARPGROUP = SUB_GROUP + WARPS, MEETINGS = WARPGROUP + WARPS / 4 };
-static volatile int met[MEETINGS], round_of[MEETINGS];
+static int met[MEETINGS], round_of[MEETINGS];
 static uint exchanged[WARPS][32][5];
-
-static void hold(void)
-{
-    pthread_mutex_lock(mutex);
-}
-
-static void let_go(void)
-{
-    pthread_mutex_unlock(mutex);
-}
 
 static void blame(int what)
 {
@@ -59,32 +69,27 @@ static void blame(int what)
     }
 }
 
-// Until what is there is another value. Who waits for long waits for ever.
-static void await_change(volatile int *there, int value, int complaint)
+// Let others run until what is there is another value.
+static void await_change(const int *there, int value, int complaint)
 {
-    const long second[2] = { 1, 0 };
-    for (int tries = 0; *there == value && !fault; ++tries) {
-        syscall(SYS_FUTEX, there, 0, value, second);
-        if (tries > 20) {
-            blame(complaint);
-        }
+    if (*there != value) {
+        return;
     }
-}
-
-static void tell(volatile int *there)
-{
-    syscall(SYS_FUTEX, there, 1, 0x7fffffff);
+    has_moved = 1; // to this place
+    while (*there == value && !fault) {
+        waits_for = complaint;
+        swapcontext(&work_items[item].context, &turns);
+    }
+    has_moved = 1;
 }
 
 static void meet(int number, int count)
 {
-    const int round = round_of[number];
-    if (__sync_add_and_fetch(&met[number], 1) == count) {
+    if (++met[number] == count) {
         met[number] = 0;
-        __sync_add_and_fetch(&round_of[number], 1);
-        tell(&round_of[number]);
+        round_of[number] += 1;
     } else {
-        await_change(&round_of[number], round, 1);
+        await_change(&round_of[number], round_of[number], 1);
     }
 }
 
@@ -110,12 +115,51 @@ void emulation_begin(void)
     }
 }
 
-void emulation_enter(uint own, uint count, uint own_group, uint group_count)
+ulong emulation_bytes(uint count)
 {
-    item = own;
+    return count * sizeof(struct work_item);
+}
+
+static void run_work_item(void)
+{
+    kernel(kernel_arguments);
+    work_items[item].is_done = has_moved = 1;
+}
+
+// Run the kernel for all work-items of a group, in memory of `emulation_bytes` for them.
+void emulation_run(
+    void (*called)(ulong), ulong arguments, struct work_item *memory, uint count, uint own_group,
+    uint group_count)
+{
+    kernel = called;
+    kernel_arguments = arguments;
+    work_items = memory;
     items = count;
     group = own_group;
     groups = group_count;
+    for (uint i = 0; i < items; ++i) {
+        struct context *own = &work_items[i].context;
+        work_items[i].is_done = work_items[i].pending_count = 0;
+        getcontext(own);
+        own->next = &turns;
+        own->stack = work_items[i].stack;
+        own->stack_bytes = STACK_BYTES;
+        makecontext(own, run_work_item, 0);
+    }
+    uint done = 0;
+    for (uint round = group; done < items; ++round) {
+        done = has_moved = 0;
+        for (uint turn = 0; turn < items; ++turn) {
+            item = round % 2 ? items - 1 - turn : turn;
+            if (!work_items[item].is_done) {
+                swapcontext(&turns, &work_items[item].context);
+            }
+            done += work_items[item].is_done;
+        }
+        if (!has_moved && done < items) {
+            blame(waits_for); // all wait, and would for ever
+        }
+    }
 }
 
 // Memory that copies may read.
@@ -163,7 +207,7 @@ void group_barrier(uint flags)
 int atomic_increment(volatile int *p) __asm__("_Z10atomic_incPU8CLglobalVi");
 int atomic_increment(volatile int *p)
 {
-    return __sync_fetch_and_add(p, 1);
+    return (*p)++;
 }
 
 void emulated_fence(void)
@@ -237,11 +281,9 @@ float larger(float a, float b)
 
 uint emulated_address(ulong p)
 {
-    hold();
     if (!base) {
         base = p; // the slabs are asked for first
     }
-    let_go();
     return (uint)(p - base);
 }
 
@@ -264,35 +306,28 @@ static void settle(struct mbarrier *b)
     if (b->pending == 0 && b->bytes == 0) {
         b->pending = b->expected;
         b->phase ^= 1;
-        tell(&b->phase);
     }
 }
 
 void emulated_make_barrier(uint address, uint arrivals)
 {
-    hold();
     struct mbarrier *b = barriers + barrier_count++;
     b->address = address;
     b->expected = b->pending = arrivals;
     b->bytes = b->phase = 0;
-    let_go();
 }
 
 void emulated_arrive(uint address, uint bytes)
 {
-    hold();
     struct mbarrier *b = barrier_at(address);
     b->bytes += bytes;
     b->pending -= 1;
     settle(b);
-    let_go();
 }
 
 uint emulated_try_wait(uint address, uint parity)
 {
-    hold();
     struct mbarrier *b = barrier_at(address);
-    let_go();
     await_change(&b->phase, (int)parity, 4);
     return 1;
 }
@@ -377,11 +412,9 @@ void emulated_write_map(ulong map, uint from)
 void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier)
 {
     const int bytes = copy_box(1, to, (const ulong *)map, inner, outer);
-    hold();
     struct mbarrier *b = barrier_at(barrier);
     b->bytes -= bytes;
     settle(b);
-    let_go();
 }
 
 void emulated_store_box(uint from, ulong map, int inner, int outer)
@@ -392,20 +425,17 @@ void emulated_store_box(uint from, ulong map, int inner, int outer)
 // ---------------------------------------------------------------- copies of lanes
 
 // Copies are in place when they must be, and no sooner.
-enum { PENDING = 256 };
-static __thread struct { uint to; const uchar *from; int inside, bytes; } pending[PENDING];
-static __thread int pending_count;
-
 void emulated_copy(uint to, ulong from, int inside, int bytes)
 {
-    if (to % bytes || from % bytes || inside < 0 || inside > bytes || pending_count == PENDING) {
+    struct work_item *own = work_items + item;
+    if (to % bytes || from % bytes || inside < 0 || inside > bytes || own->pending_count == PENDING) {
         blame(7);
         return;
     }
-    pending[pending_count].to = to;
-    pending[pending_count].from = (const uchar *)from;
-    pending[pending_count].bytes = bytes;
-    pending[pending_count++].inside = inside;
+    own->pending[own->pending_count].to = to;
+    own->pending[own->pending_count].from = (const uchar *)from;
+    own->pending[own->pending_count].bytes = bytes;
+    own->pending[own->pending_count++].inside = inside;
 }
 
 static int is_readable(const uchar *from, int bytes)
@@ -419,16 +449,17 @@ static int is_readable(const uchar *from, int bytes)
 
 void emulated_finish_copies(void)
 {
-    for (int i = 0; i < pending_count; ++i) {
-        if (!is_readable(pending[i].from, pending[i].inside)) {
+    struct work_item *own = work_items + item;
+    for (int i = 0; i < own->pending_count; ++i) {
+        if (!is_readable(own->pending[i].from, own->pending[i].inside)) {
             blame(9);
             continue;
         }
-        for (int b = 0; b < pending[i].bytes; ++b) {
-            at(pending[i].to)[b] = b < pending[i].inside ? pending[i].from[b] : 0;
+        for (int b = 0; b < own->pending[i].bytes; ++b) {
+            at(own->pending[i].to)[b] = b < own->pending[i].inside ? own->pending[i].from[b] : 0;
         }
     }
-    pending_count = 0;
+    own->pending_count = 0;
 }
 
 void emulated_arrive_when_copied(uint barrier)

@@ -1,13 +1,13 @@
-"""Kernels for warpgroup units as host code: a thread for each work-item, instructions emulated.
+"""Kernels for warpgroup units as host code: work-items take turns, instructions are emulated.
 
 No CPU runtime lets work-items of a group wait for one another's memory, as these kernels do. So the
 generated text is compiled by clang for the host, its inline PTX replaced by calls of functions in
-``wgmma.c`` by macros of ``wgmma.h``, and run by threads.
+``wgmma.c`` by macros of ``wgmma.h``, which also lets work-items wait.
 """
 
 import ctypes
+import mmap
 import re
-import threading
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -59,9 +59,21 @@ def _instructions():
     return built
 
 
+#: A function that calls a kernel: `given` is where its arguments are, 8 bytes each.
+_CALL = """
+void call_kernel(ulong given)
+{{
+    {name}({arguments});
+}}
+"""
+
+
 @cache
 def _library(source):
-    kernel = clang.kernel_file(source, as_host_code(source))
+    kinds = ["__global void *" if one.type else one.kind for one in source.arguments]
+    arguments = [f"*(__global {kind}*)(given + {8 * i})" for i, kind in enumerate(kinds)]
+    call = _CALL.format(name=source.name, arguments=", ".join(arguments))
+    kernel = clang.kernel_file(source, as_host_code(source) + call)
     library = kernel.with_suffix(".so")
     linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
     opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
@@ -69,37 +81,30 @@ def _library(source):
     return ctypes.CDLL(library)
 
 
-_SCALARS = {np.int32: ctypes.c_int, np.int64: ctypes.c_long, np.float32: ctypes.c_float}
+@cache
+def _memory(size):
+    """So many bytes, of which the system gives those that are used."""
+    return mmap.mmap(-1, size)
 
 
 def run(source, groups, arguments):
-    """Run a kernel: one group after the other, with a thread for each work-item.
-
-    It may copy from the buffers among its arguments.
-    """
-    library = _library(source)
-    kernel, (items,) = library[source.name], source.local_size
-    sizes = {one.ctypes.data: one.size for one in arguments if isinstance(one, np.ndarray)}
-    passed = [
-        ctypes.c_void_p(one.ctypes.data)
-        if isinstance(one, np.ndarray)
-        else _SCALARS[type(one)](one)
-        for one in arguments
+    """Run a kernel, one group after the other; it may copy from the buffers among its arguments."""
+    library, (items,) = _library(source), source.local_size
+    library.emulation_bytes.restype = ctypes.c_ulong
+    memory = ctypes.c_char.from_buffer(_memory(library.emulation_bytes(items)))
+    buffers = [one for one in arguments if isinstance(one, np.ndarray)]
+    slots = [
+        np.uint64(one.ctypes.data) if isinstance(one, np.ndarray) else one for one in arguments
     ]
-
-    def work_item(item, group):
-        library.emulation_enter(item, items, group, groups[0])
-        kernel(*passed)
-
+    given = b"".join(slot.tobytes().ljust(8, b"\0") for slot in slots)
     for group in range(groups[0]):
         library.emulation_begin()
-        for address, size in sizes.items():
-            library.emulation_allow(ctypes.c_void_p(address), ctypes.c_ulong(size))
-        threads = [threading.Thread(target=work_item, args=(i, group)) for i in range(items)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for buffer in buffers:
+            address, size = ctypes.c_void_p(buffer.ctypes.data), ctypes.c_ulong(buffer.nbytes)
+            library.emulation_allow(address, size)
+        library.emulation_run(
+            library.call_kernel, given, ctypes.byref(memory), items, group, groups[0]
+        )
         assert library.emulation_fault() == 0, f"fault {library.emulation_fault()}"
 
 
