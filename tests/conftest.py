@@ -1,5 +1,6 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
+import gc
 import os
 import re
 import subprocess
@@ -142,6 +143,12 @@ def pytest_collection_modifyitems(config, items):
     if left_out := [item for item in items if item not in taken]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item in taken]
+
+
+def pytest_collection_finish():
+    """Let the garbage collector pass over the tests: it took most of the time of some."""
+    gc.collect()
+    gc.freeze()
 
 
 def _parameters(item):
