@@ -33,6 +33,22 @@ def kernel_file(source, text):
     return file
 
 
+#: A function that calls a kernel: `given` is where the arguments are, 16 bytes each.
+_CALL = """
+void call_kernel(ulong given)
+{{
+    {name}({arguments});
+}}
+"""
+
+
+def with_call(source, text):
+    """The text of a kernel with a function `call_kernel`, by which C calls any kernel."""
+    kinds = ["__global void *" if one.type else one.kind for one in source.arguments]
+    arguments = [f"*(__global {kind}*)(given + {16 * i})" for i, kind in enumerate(kinds)]
+    return text + _CALL.format(name=source.name, arguments=", ".join(arguments))
+
+
 def run(program, *arguments):
     """What a compiler says, which must succeed."""
     ended = subprocess.run(

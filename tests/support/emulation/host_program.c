@@ -1,16 +1,15 @@
 // Runs a kernel on the buffers and numbers of one file, and writes the buffers to another. A file
-// starts with groups and work-items along three dimensions; each argument has its size, and 1 if
-// it is a buffer. The file that includes this one defines KERNEL, its PARAMETERS, the ARGUMENTS
-// that it is called with, taken from `values`, and ARGUMENT_COUNT.
+// starts with groups and work-items along three dimensions, and the number of arguments; each argument
+// has its size, and 1 if it is a buffer.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef float float2 __attribute__((ext_vector_type(2)));
 typedef double double2 __attribute__((ext_vector_type(2)));
 
-static long sizes[6], heads[ARGUMENT_COUNT][2];
-static void *values[ARGUMENT_COUNT];
+enum { ARGUMENTS = 64 };
+static long sizes[6], argument_count, heads[ARGUMENTS][2];
+static union { void *buffer; double2 number; } values[ARGUMENTS];
 static pthread_barrier_t meeting;
 static __thread long item, group;
 
@@ -28,13 +27,13 @@ size_t host_groups(unsigned d) { return sizes[d]; }
 size_t host_local_size(unsigned d) { return sizes[3 + d]; }
 void host_barrier(void) { pthread_barrier_wait(&meeting); }
 
-void KERNEL(PARAMETERS);
+void call_kernel(unsigned long given); // by its arguments, 16 bytes each
 
 static void *work(void *number)
 {
     item = (long)number;
     for (group = 0; group < sizes[0] * sizes[1] * sizes[2]; ++group) {
-        KERNEL(ARGUMENTS);
+        call_kernel((unsigned long)values);
         host_barrier();
     }
     return 0;
@@ -44,10 +43,16 @@ int main(int argc, char **argv)
 {
     FILE *file = fopen(argv[1], "rb");
     fread(sizes, sizeof sizes, 1, file);
-    for (int i = 0; i < ARGUMENT_COUNT; ++i) {
+    fread(&argument_count, sizeof argument_count, 1, file);
+    if (argument_count > ARGUMENTS) {
+        return 1;
+    }
+    for (int i = 0; i < argument_count; ++i) {
         fread(heads[i], sizeof heads[i], 1, file);
-        values[i] = malloc(heads[i][0]);
-        fread(values[i], 1, heads[i][0], file);
+        if (heads[i][1]) {
+            values[i].buffer = malloc(heads[i][0]);
+        }
+        fread(heads[i][1] ? values[i].buffer : &values[i], 1, heads[i][0], file);
     }
     fclose(file);
     const long items = sizes[3] * sizes[4] * sizes[5];
@@ -60,9 +65,9 @@ int main(int argc, char **argv)
         pthread_join(threads[i], 0);
     }
     file = fopen(argv[2], "wb");
-    for (int i = 0; i < ARGUMENT_COUNT; ++i) {
+    for (int i = 0; i < argument_count; ++i) {
         if (heads[i][1]) {
-            fwrite(values[i], 1, heads[i][0], file);
+            fwrite(values[i].buffer, 1, heads[i][0], file);
         }
     }
     return fclose(file);

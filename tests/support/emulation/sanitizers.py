@@ -22,8 +22,8 @@ _LLVM = Path("/usr/lib/llvm-19")
 NEEDED = clang.CLANG, _BUILT_INS, _LLVM / "lib/clang/19/lib/linux/libclang_rt.asan-x86_64.a"
 
 #: Not optimised: the optimiser drops calls of functions whose calling convention pocl changed.
-_TARGET = ["-target", "x86_64-pc-linux-gnu", "-march=x86-64-v2", "-O0", "-g"]
-_SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+_FLAGS = ["-target", "x86_64-pc-linux-gnu", "-march=x86-64-v2", "-O0", "-g"]
+_FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 _HERE = Path(__file__).parent
 
@@ -38,7 +38,7 @@ def run_sanitized(source, groups, arguments):
     given, got = program.with_suffix(".in"), program.with_suffix(".out")
     sizes = [number for one in (groups, source.local_size) for number in (*one, 1, 1)[:3]]
     with given.open("wb") as file:
-        file.write(np.array(sizes, np.int64).tobytes())
+        file.write(np.array([*sizes, len(arguments)], np.int64).tobytes())
         for value in arguments:
             file.write(np.array([value.nbytes, _is_buffer(value)], np.int64).tobytes())
             file.write(value.tobytes())
@@ -63,27 +63,22 @@ def _is_buffer(value):
 
 
 @cache
+def _main():
+    """The object file of what calls a kernel."""
+    built = clang.BUILT / "host_program.o"
+    clang.run(clang.CLANG, *_FLAGS, "-c", _HERE / "host_program.c", "-o", built)
+    return built
+
+
+@cache
 def _program(source):
     """The program that runs a kernel."""
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
-    kernel = clang.kernel_file(source, source.text.replace("aligned(64)", "aligned(32)"))
+    text = clang.with_call(source, source.text.replace("aligned(64)", "aligned(32)"))
+    kernel = clang.kernel_file(source, text)
     built, program = kernel.with_suffix(".o"), kernel.with_suffix("")
-    types = ["void *" if argument.type else argument.kind for argument in source.arguments]
-    arguments = [
-        f"values[{i}]" if kind == "void *" else f"*({kind} *)values[{i}]"
-        for i, kind in enumerate(types)
-    ]
-    defined = {
-        "KERNEL": source.name,
-        "PARAMETERS": ", ".join(types),
-        "ARGUMENTS": ", ".join(arguments),
-        "ARGUMENT_COUNT": len(types),
-    }
-    definitions = [f"-D{name}={value}" for name, value in defined.items()]
     built_ins = [*clang.with_built_ins(_BUILT_INS), "-include", _HERE / "host_built_ins.cl"]
     options = re.findall(r"-D *\S+", source.options)
-    flags = [*_TARGET, *_SANITIZERS]
-    clang.run(clang.CLANG, *flags, *clang.OPENCL, *built_ins, *options, "-c", kernel, "-o", built)
-    linked = [_HERE / "host_program.c", built, "-o", program, "-lm", "-lpthread"]
-    clang.run(clang.CLANG, *flags, *definitions, *linked)
+    clang.run(clang.CLANG, *_FLAGS, *clang.OPENCL, *built_ins, *options, "-c", kernel, "-o", built)
+    clang.run(clang.CLANG, *_FLAGS, _main(), built, "-o", program, "-lm", "-lpthread")
     return program

@@ -59,21 +59,9 @@ def _instructions():
     return built
 
 
-#: A function that calls a kernel: `given` is where its arguments are, 8 bytes each.
-_CALL = """
-void call_kernel(ulong given)
-{{
-    {name}({arguments});
-}}
-"""
-
-
 @cache
 def _library(source):
-    kinds = ["__global void *" if one.type else one.kind for one in source.arguments]
-    arguments = [f"*(__global {kind}*)(given + {8 * i})" for i, kind in enumerate(kinds)]
-    call = _CALL.format(name=source.name, arguments=", ".join(arguments))
-    kernel = clang.kernel_file(source, as_host_code(source) + call)
+    kernel = clang.kernel_file(source, clang.with_call(source, as_host_code(source)))
     library = kernel.with_suffix(".so")
     linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
     opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
@@ -96,7 +84,7 @@ def run(source, groups, arguments):
     slots = [
         np.uint64(one.ctypes.data) if isinstance(one, np.ndarray) else one for one in arguments
     ]
-    given = b"".join(slot.tobytes().ljust(8, b"\0") for slot in slots)
+    given = b"".join(slot.tobytes().ljust(16, b"\0") for slot in slots)
     for group in range(groups[0]):
         library.emulation_begin()
         for buffer in buffers:
