@@ -57,7 +57,8 @@ def pytest_addoption(parser):
     for option, text in {
         "--all-devices": "test also on devices that software imitates (llvmpipe), which are slow",
         "--full": "run every case of every test on the first CPU runtime, more of them on the "
-        "others, and more random examples",
+        "others, and more random examples. Kernels of cases that a run without it leaves out are "
+        "built without optimisation where a test is about their source",
         "--every-runtime": "run all tests on every CPU runtime, also those that would find the "
         "same on one",
     }.items():
@@ -122,7 +123,9 @@ def pytest_collection_modifyitems(config, items):
 
     A run without --full takes of each test on a device as few cases as have every value of each
     parameter, and on another CPU runtime than the first a single case. With --full all cases run
-    on the first, and as few as have every value on the others.
+    on the first, and as few as have every value on the others. Compilers take most of the time, and
+    four times as long if they optimise: what a run without --full takes they optimise, and of tests
+    of the generated source nothing more.
     """
     usable = config.stash[_USABLE].values()
     cpus = [found.device for found in usable if found.traits.type == "cpu"]
