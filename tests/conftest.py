@@ -115,7 +115,7 @@ def pytest_generate_tests(metafunc):
 
 
 #: Of how many `any_runtime` cases another CPU runtime than the first takes one.
-_SAMPLE = 6
+_SAMPLE = 12
 
 
 def pytest_collection_modifyitems(config, items):

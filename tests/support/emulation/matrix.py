@@ -62,8 +62,9 @@ def without_units(source, unit):
         "UNIT_SUM": {"float64": "double", "int8": "int"}.get(unit.operand, "float"),
     }  # fmt: skip
     defines = "".join(f"#define {name} {fact}\n" for name, fact in facts.items())
-    text = defines + _EMULATION + _with_exchange(text, unit)
-    return replace(source, text=in_plain_c(text))
+    text = in_plain_c(defines + _EMULATION + _with_exchange(text, unit))
+    # Nor is there anything to learn from how such a text is optimised.
+    return replace(source, text=text, options=f"{source.options} -cl-opt-disable".strip())
 
 
 def _with_exchange(text, unit):
