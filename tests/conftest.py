@@ -24,8 +24,9 @@ import pyopencl as cl
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import traits_of
+from pyclgemm.host.caches import new_kernel
 from pyclgemm.runtime import launcher
-from pyclgemm.runtime.build import build_kernel
+from pyclgemm.runtime.build import compile_program
 from pyclgemm.selection.database import reload_database
 
 # A failed assertion in what tests share is shown like one in a test.
@@ -169,8 +170,9 @@ def pytest_runtest_call(item):
         return (yield)
 
     def build_plainly(context, device, source):
-        options = f"{source.options} -cl-opt-disable".strip()
-        return build_kernel(context, device, replace(source, options=options))
+        source = replace(source, options=f"{source.options} -cl-opt-disable".strip())
+        # It is not kept for other cases: thousands of kernels take gigabytes.
+        return new_kernel(compile_program(context, device, source), source.name)
 
     with patch.object(launcher, "build_kernel", build_plainly):
         return (yield)
