@@ -16,7 +16,7 @@ from ...codegen.stream_k import StreamK, slab_count
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem, OperandName
-from .config import RESULT_PADDING, MatrixConfig
+from .config import RESULT_PADDING, SMALL_BYTES, MatrixConfig
 from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 
 
@@ -62,10 +62,6 @@ def element_products(problem: GemmProblem) -> ElementProducts:
     return ElementProducts(numbers, numbers, 1, tuple((a, b, 0) for a, b in PRODUCTS[count]))
 
 
-#: Local memory of a work-group that does not limit how many of them a compute unit holds.
-_SMALL_BYTES = 8192
-
-
 @dataclass
 class CollectedResults:
     """How a sub-group collects results in local memory, so as to store whole rows in vectors."""
@@ -95,7 +91,7 @@ class CollectedResults:
         columns = config.NWG + config.SUBGROUPS_N * RESULT_PADDING
         needed = config.SUBGROUPS_M * self.unit.m * columns * size
         present = config.STAGES * larger.bytes
-        fits = config.SLICES == 1 and needed <= max(present, _SMALL_BYTES)
+        fits = config.SLICES == 1 and needed <= max(present, SMALL_BYTES)
         # Elements of the slabs' array if it must be larger for the results; else 0.
         self.elements = needed // larger.element.stored_bytes if needed > present else 0
         by_rows = self.unit.spelling == "ptx" and problem.out.order == "row"

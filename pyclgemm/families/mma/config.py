@@ -20,6 +20,8 @@ _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, Tru
 #: then odd multiples of 16 bytes (of 32 for results of 4 bytes), and lanes that write to several
 #: rows at once use different banks.
 RESULT_PADDING = 8
+#: Local memory of a work-group that does not limit how many of them a compute unit holds.
+SMALL_BYTES = 8192
 
 
 @dataclass(frozen=True)
