@@ -371,7 +371,7 @@ class CpuTiles(Family[C]):
 
     def tile_axes(self, dtype: str, traits: DeviceTraits) -> Axes:
         """The tuner's coordinates of a register tile: rows, vectors of a row, their width."""
-        widest = max(1, traits.vector_bytes // stored_bytes(dtype))
+        widest = max(1, traits.vector_bytes // max(2, stored_bytes(dtype)))  # int8 is widened
         return {
             "MR": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
             "VECTORS": (1, 2, 3, 4, 8),
