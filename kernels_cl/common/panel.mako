@@ -20,7 +20,51 @@ typedef vector __attribute__((aligned(${element.real_bytes}))) unaligned_vector;
 #define VECTORS (NR / VW)  // vectors in a row of a panel
 </%def>
 
+## For elements that are pairs along k, two shorts in an int.
+<%def name="pair_function()" filter="trim">
+// The pair of the elements at p and, if there are `both`, `step` behind it; else of one and zero.
+static inline int pair_at(const __global char *p, const long step, const bool both)
+{
+    return as_int((short2)(p[0], both ? p[step] : 0));
+}
+</%def>
+
+## The loaders of such elements: pairs that lie side by side, or whose halves are `step` apart.
+<%def name="pair_loader(operand)" filter="trim">
+<%
+    width = min(cpu.VW, 8)
+    pairs = ", ".join(
+        f"as_{element.vector(width)}(convert_short{2 * width}(vload{2 * width}({i}, p)))" for i in range(cpu.VW // width)
+    )
+%>
+% if not operand.by_halves:
+// Loads VW pairs along k.
+static inline vector load_vector(const __global char *p)
+{
+    return ${pairs if cpu.VW == width else f"(vector)({pairs})"};
+}
+% else:
+// Loads VW elements, and those `step` behind them, as pairs.
+static inline vector load_halves(const __global char *p, const long step)
+{
+    % if cpu.VW == 1:
+    return pair_at(p, step, true);
+    % else:
+    return convert_int${cpu.VW}(vload${cpu.VW}(0, p)) & 0xffff | convert_int${cpu.VW}(vload${cpu.VW}(0, p + step)) << 16;
+    % endif
+}
+% endif
+</%def>
+
 <%def name="load_function(operand)" filter="trim">
+% if operand.pairs:
+${pair_loader(operand)}
+% else:
+${vector_loader(operand)}
+% endif
+</%def>
+
+<%def name="vector_loader(operand)" filter="trim">
 <% conjugate = operand.layout.conjugate %>
 // Loads VW elements of A or B${", conjugated," if conjugate else ""} at any element's address.
 static inline vector ${operand.loader}(const __global ${element.stored} *p)
@@ -83,16 +127,20 @@ for (int j = 0; j < NR; j += VW) {
 </%def>
 
 <%def name="pack_rows(operand)" filter="trim">
+<% half = ", b_row_stride" if operand.pairs else "" %>\
 for (int p = 0; p < depth; ++p) {
     const __global ${element.stored} *b_row = b + B_AT(first_depth + p, first_column);
     __global element *panel_row = panel + p * NR;
-    if (columns == NR) {
+    % if operand.pairs:
+    const bool both = 2 * (first_depth + p) + 1 < k;
+    % endif
+    if (${"both && " if operand.pairs else ""}columns == NR) {
         % if cpu.NR == cpu.VW:
-        *(__global vector *)panel_row = ${operand.loader}(b_row);
+        *(__global vector *)panel_row = ${operand.loader}(b_row${half});
         % else:
         #pragma unroll
         for (int j = 0; j < NR; j += VW) {
-            *(__global vector *)(panel_row + j) = ${operand.loader}(b_row + j);
+            *(__global vector *)(panel_row + j) = ${operand.loader}(b_row + j${half});
         }
         % endif
     } else {
@@ -108,7 +156,7 @@ for (int p = 0; p < depth; ++p) {
 // Transpose squares of VW x VW elements in log2(VW) rounds: merging vectors i and i + VW / 2 moves
 // a bit of an element's column number into its row number. In unrolled loops x and y are registers.
 int p = 0;
-for (; ${end} <= columns && p + VW <= depth; p += VW) {
+for (; ${end} <= columns && p + VW <= ${operand.filled}; p += VW) {
     const __global ${element.stored} *square = b + B_AT(first_depth + p, ${first});
     vector x[VW], y[VW];
     #pragma unroll
@@ -145,8 +193,15 @@ for (int i = ${begin}; i < ${end}; ++i) {
 <%def name="copy()" filter="trim">
 <% bits = "ushort" if element.stored == "half" else element.stored %>
 const int columns = n - first_column;
-for (int p = 0; p < depth; ++p) {
+% if kernel.pairs:
+const int rows = min(k - 2 * first_depth, (extent)(2 * KC));
+% endif
+for (int p = 0; p < ${"rows" if kernel.pairs else "depth"}; ++p) {
+    % if kernel.pairs:
+    const __global ${bits} *b_row = b + B_AT(first_depth, first_column) + p * b_row_stride;
+    % else:
     const __global ${bits} *b_row = (const __global ${bits} *)b + B_AT(first_depth + p, first_column);
+    % endif
     __global ${bits} *panel_row = (__global ${bits} *)panel + p * NR;
     for (int j = 0; j < NR; ++j) {
         panel_row[j] = j < columns ? b_row[j] : (${bits})(0);

@@ -94,14 +94,15 @@ ${factor} * ${x}
 % endif
 </%def>
 
-## The offset of entry (row, column) of a matrix from its entry (0, 0).
-<%def name="address(name, layout)" filter="trim">
+## The offset of entry (row, column) of a matrix from its entry (0, 0). `row` and `column` are the entry's
+## indices by those of the macro.
+<%def name="address(name, layout, row='(row)', column='(column)')" filter="trim">
 % if layout.order == "row":
-#define ${name.upper()}_AT(row, column) ((long)(row) * ${name}_row_stride + (column))
+#define ${name.upper()}_AT(row, column) ((long)${row} * ${name}_row_stride + ${column})
 % elif layout.order == "column":
-#define ${name.upper()}_AT(row, column) ((row) + (long)(column) * ${name}_column_stride)
+#define ${name.upper()}_AT(row, column) (${row} + (long)${column} * ${name}_column_stride)
 % else:
-#define ${name.upper()}_AT(row, column) ((long)(row) * ${name}_row_stride + (long)(column) * ${name}_column_stride)
+#define ${name.upper()}_AT(row, column) ((long)${row} * ${name}_row_stride + (long)${column} * ${name}_column_stride)
 % endif
 </%def>
 

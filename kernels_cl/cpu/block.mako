@@ -33,7 +33,7 @@ for (extent row = row_begin; row < row_begin + tiles * MR; ++row) {
     __global element *a_row = a_block + (row - row_begin) * KC;
     % if operand.loads_vectors:
     int p = 0;
-    for (; row < row_end && p + VW <= depth; p += VW) {
+    for (; row < row_end && p + VW <= ${operand.filled}; p += VW) {
         *(__global vector *)(a_row + p) = ${operand.loader}(a + A_AT(row, first_depth + p));
     }
     for (; p < depth; ++p) {

@@ -15,6 +15,15 @@ static inline element total(const vector x${cpu.VW})
     % endfor
     return x1;
 }
+% if kernel.pairs:
+
+// x.even * y.even + x.odd * y.odd, of shorts
+static inline int product_of(const int x, const int y)
+{
+    const int2 products = convert_int2(as_short2(x)) * convert_int2(as_short2(y));
+    return products.x + products.y;
+}
+% endif
 % if problem.complex:
 
 // The sum of complex products, from the sums of products by the real and by the imaginary parts of a.
@@ -61,6 +70,8 @@ const vector ${name} = ${f"dots[{i}]" if lanes == 1 else f"vload{lanes}({i}, {po
     sums = [f"dot{r}_{j}" for r in rows for j, _ in numbers]
     results = [f"dots[{plus(times(r, 'NR'), column)}]" for r in rows for column in columns]
     row = "r * NR" if cpu.MR > 1 else "0"
+    pair = "pair_at(b{j} + 2 * p, 1, 2 * (first_depth + p) + 1 < k)"
+    add_product = "add_pairs({}, {}, {})".format if kernel.pairs else multiply_add_of
 %>\
 % for j, column in numbers:
 const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${plus("first_column", column)}, n - 1));
@@ -71,15 +82,15 @@ vector ${declarators};
 % endfor
 % endfor
 int p = 0;
-for (; p + VW <= depth; p += VW) {
+for (; p + VW <= ${kernel.operands[1].filled}; p += VW) {
     % for r in rows:
     const vector a${r} = *(const __global vector *)(${plus("a_tile", times(r, "KC"), "p")});
     % endfor
     % for j, _ in numbers:
-    const vector x${j} = load_vector(b${j} + p);
+    const vector x${j} = load_vector(b${j} + ${times(1 + kernel.pairs, "p")});
     % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
     % for r in rows:
-    ${part}dot${r}_${j} = ${multiply_add_of(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
+    ${part}dot${r}_${j} = ${add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
     % endfor
     % endfor
     % endfor
@@ -91,15 +102,15 @@ ${result} = join(total(re${name}), total(im${name}));
 ${result} = total(${name});
 % endif
 % endfor
-% if cpu.VW > 1:
+% if cpu.VW > 1 or kernel.pairs:
 for (; p < depth; ++p) {
     % for j, _ in numbers:
-    const element y${j} = ${element.entry(f"b{j}", "p")};
+    const element y${j} = ${pair.format(j=j) if kernel.pairs else element.entry(f"b{j}", "p")};
     % endfor
     <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
     const element x = a_tile[${"r * KC + p" if cpu.MR > 1 else "p"}];
     % for j, column in numbers:
-    % if problem.complex:
+    % if problem.complex or kernel.pairs:
     dots[${plus(row, column)}] += product_of(x, y${j});
     % else:
     dots[${plus(row, column)}] += x * y${j};

@@ -5,6 +5,9 @@
 ##
 ## A complex tile keeps two sums, of Re(a) b and of Im(a) b, and joins them at the end.
 ##
+## A packed element of int8 is a pair of neighbours along k, widened to int16, whose products are summed by one
+## instruction. `first_depth`, `depth` and KC count packed elements.
+##
 ## With PACKB=0 B is read in place: by rows, or by dot products along k if it is column-major.
 ##
 ## Context: kernel (_CpuKernel), cpu (CpuConfig), in_tile, zeroed, and what all gemm templates see.
@@ -14,6 +17,7 @@
 <%namespace name="tile" file="/cpu/tile.mako"/>
 <%namespace name="result" file="/cpu/result.mako"/>
 <%namespace name="dots" file="/cpu/dots.mako"/>
+<%namespace name="pairs" file="/cpu/pairs.mako"/>
 <%
     a_operand, b_operand = kernel.operands
     number = "own_group" if moved else "group"
@@ -25,9 +29,9 @@ ${result.types()}
 #define MR ${cpu.MR}  // rows of a tile in registers
 ${panel.defines()}
 ${panel.vectors()}
-${prelude.address("a", problem.a)}
+${prelude.address("a", problem.a, **a_operand.indices)}
 % if not problem.packed:
-${prelude.address("b", problem.b)}
+${prelude.address("b", problem.b, **b_operand.indices)}
 % endif
 ${prelude.address("out", problem.out)}
 % if wide.converts:
@@ -37,6 +41,12 @@ ${prelude.address("out", problem.out)}
 ${prelude.address("c", problem.c)}
 % endif
 
+% if kernel.pairs:
+${panel.pair_function()}
+
+${pairs.functions()}
+
+% endif
 % for operand in kernel.loaders:
 ${panel.load_function(operand)}
 
@@ -66,6 +76,10 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     const extent column_begin = ${number} % groups_n * columns_per_group;
     const extent column_end = min(column_begin + columns_per_group, n);
 
+    % if kernel.pairs:
+    const extent pairs = k / 2 + k % 2;  // along k; the last one of an odd k has a zero
+
+    % endif
     // Its workspace: KC columns of a block of rows of A${", then one panel of B" if kernel.has_panel else ""}.
     __global element *a_block = (__global element *)(workspace + group * workspace_per_group);
     % if kernel.has_panel:
@@ -92,10 +106,10 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         // Where k is 0, one round stores beta C, bias and activation.
         extent first_depth = 0;
         do {
-            const int depth = min(k - first_depth, (extent)KC);
+            const int depth = min(${kernel.depths} - first_depth, (extent)KC);
             const bool first = first_depth == 0;
             % if kernel.result.ends_differently:
-            const bool last = first_depth + KC >= k;
+            const bool last = first_depth + KC >= ${kernel.depths};
             % endif
 
             ${block.pack(a_operand)}
@@ -140,7 +154,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 }
             }
             first_depth += KC;
-        } while (first_depth < k);
+        } while (first_depth < ${kernel.depths});
     }
     % if moved:
     }

@@ -4,6 +4,15 @@
 ## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and the packed
 ## operands (`a_block`, `panel`).
 <%def name="multiply()" filter="trim">
+<%
+    add_product = "add_pairs({}, {}, {})".format if kernel.pairs else multiply_add_of
+
+    def loaded(j):
+        """Vector j of a row of B."""
+        if not kernel.in_place:
+            return f"b_row[{j}]"
+        return f"{kernel.operands[1].loader}({plus('b_row', times(j, 'VW'))}{', b_half' if kernel.pairs else ''})"
+%>\
 % if kernel.prefetches_b:
 const int tile = (tile_row - row_begin) / MR;
 for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
@@ -29,19 +38,23 @@ const long b_step = whole ? b_row_stride : NR;
 const __global vector *b_row = (const __global vector *)panel;
 % endif
 for (int p = 0; p < depth; ++p) {
+    % if kernel.pairs and kernel.in_place:
+    // A zero in A follows an odd k: the other factor may be any.
+    const long b_half = 2 * (first_depth + p) + 1 < k ? b_step : 0;
+    % endif
     % for j in range(cpu.vectors):
-    const vector b${j} = ${f"load_vector({plus('b_row', times(j, 'VW'))})" if kernel.in_place else f"b_row[{j}]"};
+    const vector b${j} = ${loaded(j)};
     % endfor
     % for r, names in enumerate(kernel.sum_names):
     % for i, part in enumerate(kernel.sums):
     const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "KC"), i)}];
     % for j, name in enumerate(names):
-    ${part}${name} = ${multiply_add_of(f"{part}a{r}", f"b{j}", f"{part}{name}")};
+    ${part}${name} = ${add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
     % endfor
     % endfor
     % endfor
     a_tile += ${times(element.parts, "MR" if kernel.a_by_column else 1)};
-    b_row += ${"b_step" if kernel.in_place else "VECTORS"};
+    b_row += ${times(1 + kernel.pairs, "b_step") if kernel.in_place else "VECTORS"};
 }
 % if problem.complex:
 % for names in kernel.sum_names:

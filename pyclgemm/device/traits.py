@@ -26,6 +26,9 @@ Value = TypeVar("Value")
 #: limits arguments). Measured on an H100: 229,440 bytes run, 232,448 do not.
 LOCAL_MEMORY_BYTES = {"sm_90": 229_440}
 
+#: The name of pocl's platform.
+POCL = "Portable Computing Language"
+
 #: Bytes of a vector register, by the architectures of CPUs.
 _CPU_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "aarch64": 16}
 #: Work-items of a GPU compute scalars.
@@ -73,6 +76,9 @@ class DeviceTraits:
     float16: bool  # arithmetic in half, which every device loads and stores
     fast_fma32: bool  # ``fma`` is one instruction, not a software emulation
     fast_fma64: bool
+    #: The instruction of x86 for products of pairs of int16, which inline assembly must name:
+    #: "vpdpwssd" or "vpmaddwd"; empty if the compiler finds it, or has none.
+    pair_instruction: str = ""
     #: Build options for a fence of device scope, which orders the writes of a work-group before
     #: the reads of another; None if the compiler has no such fence.
     fence_options: str | None = None
@@ -124,7 +130,7 @@ class DeviceTraits:
         in the gemv family, do no harm. It also crashes on the small family's float16 kernels if k
         or alpha is 0. pocl 3.1 has neither fault.
         """
-        return self.platform == "Portable Computing Language" and self.driver.startswith("5.0")
+        return self.platform == POCL and self.driver.startswith("5.0")
 
 
 @functools.cache
@@ -153,6 +159,10 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         # Neither pocl nor Intel's runtime defines the standard macros.
         native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4") or "__FMA__" in probe.macros
         fast_fma32, fast_fma64 = native, native or "FP_FAST_FMA" in probe.macros
+    pair_instruction = ""
+    if platform_name(device.platform) == POCL and architecture in ("x86-64-v3", "x86-64-v4"):
+        has_sums = architecture == "x86-64-v4" and "avx512_vnni" in host.flags
+        pair_instruction = "vpdpwssd" if has_sums else "vpmaddwd"
     return DeviceTraits(
         name=name_of(device),
         vendor=vendor,
@@ -169,6 +179,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         float16=probe.float16,
         fast_fma32=fast_fma32 or "FP_FAST_FMAF" in probe.macros,
         fast_fma64=fast_fma64 and probe.float64,
+        pair_instruction=pair_instruction,
         fence_options=probe.fence_options,
         shuffle=probe.shuffle,
         sub_group_sizes=probe.sub_group_sizes,

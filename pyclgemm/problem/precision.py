@@ -50,6 +50,11 @@ class Precision:
         }[self.terms]
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether CPUs pack pairs of neighbours along k, widened to int16."""
+        return self.operand == "int8"
+
+    @property
     def needs_matrix_unit(self) -> bool:
         """Whether only devices with matrix units, or for `UNIT_DTYPES` CPUs too, offer it."""
         return self.multiplied in ("tf32", "bfloat16", "int8")

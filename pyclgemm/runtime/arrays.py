@@ -323,16 +323,18 @@ class PackedMatrix:
 
     @property
     def padded_shape(self) -> tuple[int, int]:
-        """Rows and columns in memory; rows are padded to whole blocks except in panels."""
+        """Rows and columns in memory; rows are padded to whole blocks, in panels to whole pairs."""
         (k, n), width = self.shape, self.layout.width
-        block = 1 if self.layout.form == "panels" else self.layout.depth_block
+        is_panels = self.layout.form == "panels"
+        block = 1 + self.precision.in_pairs if is_panels else self.layout.depth_block
         return math.ceil(k / block) * block, math.ceil(n / width) * width
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """Element type in memory; panels have that of the arithmetic, so halves are converted."""
+        """Element type in memory; panels have the type that is multiplied."""
         is_converted = self.layout.form == "panels" and self.dtype.name == self.precision.operand
-        return np.dtype(self.precision.arithmetic) if is_converted else self.dtype
+        multiplied = "int16" if self.precision.in_pairs else self.precision.arithmetic
+        return np.dtype(multiplied) if is_converted else self.dtype
 
     @property
     def nbytes(self) -> int:

@@ -83,6 +83,7 @@ CASES = {
     "float16": {"dtype": "float16"},
     "float64": {"dtype": "float64"},
     "bfloat16": {"dtype": "bfloat16"},
+    "int8": {"dtype": "int8", "alpha": 3, "sizes": (37, 35, 19)},
     "complex128": {"dtype": "complex128", "trans_b": "C", "activation": None},
     "three products": {"precision": "TF32_TF32_F32_X3"},
     "six products": {"precision": "BF16_BF16_F32_X6"},
@@ -118,8 +119,9 @@ TABLE = [
     ("gemv", "all work-items along the columns", ["odd"]),
     ("cpu", "plain", [*USUAL, "panels", "turned", "sequence"]),
     ("cpu", "B where it lies", ["odd", "turned"]),
-    # Of 16 components, Oclgrind takes a permutation (to multiply by i) for uninitialised.
-    ("cpu", "scalars", ["odd"]), ("cpu", "KC no power of two", ["odd", "complex"]),
+    # Of 16 components, Oclgrind takes a permutation for uninitialised (by i, or of pairs).
+    ("cpu", "scalars", ["odd"]), ("cpu", "KC no power of two", ["odd", "complex", "int8"]),
+    ("cpu", "B where it lies, in scalars", ["int8"]),
     *((family, "plain", BATCHES) for family in ("small", "small_cpu")),
 ]  # fmt: skip
 PRODUCTS = [f"{family}/{name}/{case}" for family, name, cases in TABLE for case in cases]
@@ -182,7 +184,11 @@ def main():
     devices = [one for platform in cl.get_platforms() for one in platform.get_devices()]
     [simulated] = [one for one in devices if "Oclgrind" in one.name]
     context = cl.Context([simulated])
-    with imagined_traits(fence_options=FENCE), emulated_async_copies():
+    with (
+        imagined_traits(fence_options=FENCE),
+        emulated_async_copies(),
+        patch("pyclgemm.api.prepare.check_supported"),  # it passes for a GPU without units
+    ):
         for name in sys.argv[2:]:
             start = log.stat().st_size
             # A queue of its own: workspaces are the queue's, and not what another case left.
@@ -320,8 +326,8 @@ SANITIZED = [
     *(f"{family}/{name}/odd" for family in ("indirect", "direct", "gemv", "cpu")
       for name in CONFIGS[family]),
     *(one for one in PRODUCTS if not one.endswith("/odd")),
-    "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/float64", "cpu/plain/complex",
-    "direct/plain/complex128",
+    "indirect/plain/float16", "cpu/plain/bfloat16", "cpu/plain/int8", "cpu/plain/float64",
+    "cpu/plain/complex", "direct/plain/complex128",
     # Matrix units, emulated; operands packed, whole and in split terms.
     *(f"matrix/plain/{case}" for case in ("float16", "float64", "three products", "six products")),
     "matrix/slabs divided/float16", "gemv_unit/plain/float16", "gemv_unit/streamed/float16",

@@ -24,6 +24,7 @@ from tests.support.cases import BATCHES, all_pairs
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import CPU, DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.facts import cpu, gpu
+from tests.support.families import imagined_traits
 from tests.support.poisoned import PoisonedBuffer
 from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm
 
@@ -125,6 +126,19 @@ def test_products(able_queue, traits, require, monkeypatch, case):
     # Any device takes bfloat16 and int8 here.
     with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.dense.check_supported"):
         check_gemm(able_queue, **case)
+
+
+#: What sums products of pairs; a processor that has an instruction has those before it.
+PAIRS = ["", "vpmaddwd", "vpdpwssd"]
+
+
+@pytest.mark.parametrize("instruction", PAIRS)
+def test_every_spelling_of_products_of_pairs(queue, traits, instruction):
+    if PAIRS.index(instruction) > PAIRS.index(traits.pair_instruction):
+        pytest.skip("the processor has no such instruction, or the compiler does not take it")
+    config = CpuConfig(MR=3, NR=16, KC=16, VW=16)
+    with imagined_traits(pair_instruction=instruction, vector_bytes=32):
+        check_gemm(queue, (7, 40, 95), "int8", config=config, trans_b="T")
 
 
 @pytest.mark.parametrize("config", [INDIRECT, PADDED, DIRECT_CONFIGS["slabs divided"], CPU])

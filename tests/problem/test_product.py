@@ -303,7 +303,7 @@ def test_a_gpu_without_units_refuses_their_types(queue, traits, dtype):
 def test_cpus_compute_the_types_of_units(queue, traits, rng, dtype):
     if traits.type != "cpu":
         pytest.skip("other devices compute them by units")
-    a, b, bias = draw(rng, (37, 300), (300, 41), (41,), dtype=dtype)
+    a, b, bias = draw(rng, (37, 301), (301, 41), (41,), dtype=dtype)
     bias = bias.astype(np.int32 if dtype == "int8" else dtype)
     if dtype == "int8":
         a[0], b[:, 0] = -128, -128  # the largest product, in every term of a sum

@@ -38,7 +38,7 @@ class CpuConfig(Config):
     NR : int
         Columns of the register tile, in elements.
     KC : int
-        Depth of a block of k; a packed panel of B is KC x NR.
+        Depth of a block of k, of int8 in pairs; a packed panel of B is KC x NR.
     VW : int
         Vector width in elements; `NR` is a multiple of it. A complex element counts once
         and takes two components.
@@ -93,8 +93,19 @@ class _CpuOperand:
     element: ElementType
 
     def __post_init__(self) -> None:
+        # Whether packed elements are pairs along k, and the index that counts them.
+        self.pairs = self.element.dtype == "int8"
+        self.along_k = "column" if self.name == "a" else "row"
+        # Whether the halves of a vector of pairs are loaded from two rows.
+        self.by_halves = self.pairs and self.layout.order == self.along_k == "row"
         # The generated function that loads a vector.
         self.loader = "load_conjugate" if self.layout.conjugate else "load_vector"
+        if self.by_halves:
+            self.loader = "load_halves"
+        # The arguments of the address macro, by name; and the packed elements of a block that do
+        # not include half a pair.
+        self.indices = {self.along_k: f"(2 * ({self.along_k}))"} if self.pairs else {}
+        self.filled = "min(k / 2 - first_depth, (extent)KC)" if self.pairs else "depth"
         orders = ("row",) if self.name == "a" else ("row", "column")
         # Whether vectors are loaded, and squares of VW x VW elements transposed in registers.
         self.loads_vectors = self.layout.order in orders and self.config.VW > 1
@@ -102,11 +113,18 @@ class _CpuOperand:
 
     def converted(self, array: str, index: str) -> str:
         """Expression for an element of an array of stored elements, as it is packed."""
+        if self.pairs:
+            return f"pair_at({plus(array, index)}, b_row_stride, both)"
         sign = self.element.conjugation(1) if self.layout.conjugate else ""
         return self.element.entry(array, index) + sign
 
     def entry(self, row: str, column: str) -> str:
         """Expression for an entry of the matrix, as it is packed."""
+        if self.pairs:
+            has_stride = self.layout.order in (self.along_k, "strided")
+            step = f"{self.name}_{self.along_k}_stride" if has_stride else "1"
+            both = f"2 * ({column if self.name == 'a' else row}) + 1 < k"
+            return f"pair_at({self.name} + {self.name.upper()}_AT({row}, {column}), {step}, {both})"
         return self.converted(self.name, f"{self.name.upper()}_AT({row}, {column})")
 
 
@@ -118,10 +136,14 @@ class _CpuKernel:
     config: CpuConfig
     element: ElementType
     result: _CpuResult
+    traits: DeviceTraits
 
     def __post_init__(self) -> None:
         problem, config, element = self.problem, self.config, self.element
         order = problem.b.order
+        # Whether packed elements are pairs along k, and the name of their number.
+        self.pairs = problem.precision.in_pairs
+        self.depths = "pairs" if self.pairs else "k"
         # Whether B is read in place: by rows, or by columns for dot products along k.
         self.in_place = reads_b_in_place(problem, config) and order == "row"
         self.by_dots = reads_b_in_place(problem, config) and order == "column"
@@ -144,6 +166,11 @@ class _CpuKernel:
         self.prefetches_result = bool(config.PREFETCHC) and by_rows
         # Prefixes of a tile's sums: sums of complex products by Re(a) and by Im(a).
         self.sums = ("re", "im") if problem.complex else ("",)
+        # The instruction that sums products of at least 4 pairs, if the text names it; and the
+        # pairs of a vector of int16 that are multiplied at once.
+        named = self.traits.pair_instruction if config.VW >= 4 else ""
+        self.pair_instruction = named
+        self.pair_lanes = min(config.VW, self.traits.vector_bytes // 4 if named else 8)
         # The names of the vectors of sums, for each row of a tile.
         vectors = range(config.vectors)
         self.sum_names = [[f"sum{r}_{j}" for j in vectors] for r in range(config.MR)]
@@ -291,7 +318,7 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
     result = _CpuResult(problem, config, kernel.element, kernel.wide)
     return kernel.source(
         "gemm_cpu", "cpu/gemm.cl.mako", 1,
-        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result),
+        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result, traits),
         in_tile=_in_tile, zeroed=zeroed,
     )  # fmt: skip
 
@@ -317,5 +344,6 @@ def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Pr
         wide=element, extent_type=position_type,
     )  # fmt: skip
     source = KernelSource("pack_panels", text, arguments, (1, 1))
-    groups = (math.ceil(n / packed.width), math.ceil(k / packed.depth_block))
+    block = (1 + precision.in_pairs) * packed.depth_block
+    groups = (math.ceil(n / packed.width), math.ceil(k / block))
     return Launch.of(source, groups, {**arguments_of_matrix("b", "b", matrix), "n": n, "k": k})

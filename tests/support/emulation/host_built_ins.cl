@@ -96,3 +96,7 @@ OF_WIDTH(16)
 #define vstore_half16 host_store_half16
 #define vloada_half16 host_loada_half16
 #define vstorea_half16 host_storea_half16
+
+// pocl's own take vectors of 32 bits in another register.
+#define convert_int2(x) __builtin_convertvector(x, int2)
+#define convert_int4(x) __builtin_convertvector(x, int4)
