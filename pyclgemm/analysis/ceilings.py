@@ -87,6 +87,8 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
         terms = f", {precision.terms} products each" if precision.terms > 1 else ""
         return Peak(unit / precision.terms, f"{precision.multiplied} by matrix units{terms}")
     plain = None if known_family.uses_units else ceilings.arithmetic.get(precision.arithmetic)
+    if precision.in_pairs and known_family.packs_in_kernel:
+        return Peak(2 * ceilings.arithmetic["float32"], "int16 in pairs")
     return None if plain is None else Peak(plain, precision.arithmetic)
 
 

@@ -52,6 +52,7 @@ def shown_traits(request, traits):
          ceilings.Peak(130e3, "tf32 by matrix units, 3 products each")),
         ("matrix", "float16", None, None),
         ("direct", "float16", None, ceilings.Peak(60e3, "float32")),  # which adds up
+        ("cpu", "int8", None, ceilings.Peak(120e3, "int16 in pairs")),
     ],
 )  # fmt: skip
 def test_a_family_has_the_peak_of_its_units(family, dtype, precision, peak):

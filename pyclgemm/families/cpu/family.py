@@ -230,6 +230,9 @@ class CpuFamily(CpuTiles[CpuConfig]):
     def work_at(self, config: CpuConfig, costs: Costs) -> Work:
         """A core computes register tiles block by block of k; each block adds to the result."""
         problem, traits = costs.problem, costs.traits
+        depths = 1 + problem.precision.in_pairs  # that a multiply-add covers
+        costs = replace(costs, multiply_add=costs.multiply_add / depths)
+        block = config.KC * depths
         sums = config.MR * config.vectors
         lanes = max(1, traits.vector_bytes // STAGED_BYTES[problem.dtype])
         wide = math.ceil(config.VW / lanes)  # registers of a vector
@@ -237,9 +240,9 @@ class CpuFamily(CpuTiles[CpuConfig]):
         kept = vector_registers(traits) - (config.vectors + 1) * wide
         spilled = max(0, sums * wide - kept)
         in_place = reads_b_in_place(problem, config)
-        packing = 2 * costs.memory_byte * costs.stored
+        packing = 2 * costs.memory_byte * max(2, costs.stored)  # int8 is widened
         dots = in_place and problem.b.order != "row"
-        starting = costs.memory_byte * _RUN_BYTES / (config.KC if dots else config.NR)
+        starting = costs.memory_byte * _RUN_BYTES / (block if dots else config.NR)
         return costs.work(
             config.MR,
             config.NR,
@@ -250,14 +253,15 @@ class CpuFamily(CpuTiles[CpuConfig]):
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
             cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
             turned=costs.multiply_add * config.NR if dots else 0.0,
-            local=2 * costs.cache_byte * config.MR * config.NR * costs.result / config.KC,
+            local=2 * costs.cache_byte * config.MR * config.NR * costs.result / block,
             store=costs.cache_byte * config.MR * config.NR * costs.result,
             packed_a=packing,
             packed_b=starting if in_place else 0.0 if problem.packed else packing,
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
-        return {"packed B": config.VW * stored_bytes(problem.dtype)}
+        element = ElementType(problem.dtype, problem.precision.arithmetic)
+        return {"packed B": config.VW * element.bytes}
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         """The register tile, the block of k, packing and prefetching."""
