@@ -166,13 +166,14 @@ def _marks(case):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Build kernels as the case says."""
+    from tests.support.families import unoptimised
+
     if not item.stash.get(_PLAINLY_BUILT, False):
         return (yield)
 
     def build_plainly(context, device, source):
-        source = replace(source, options=f"{source.options} -cl-opt-disable".strip())
         # It is not kept for other cases: thousands of kernels take gigabytes.
-        return new_kernel(compile_program(context, device, source), source.name)
+        return new_kernel(compile_program(context, device, unoptimised(source)), source.name)
 
     with patch.object(launcher, "build_kernel", build_plainly):
         return (yield)

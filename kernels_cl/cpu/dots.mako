@@ -2,7 +2,7 @@
 ## of the tile is a dot product, summed in a vector of its own. This is for few rows, where transposing B
 ## would take longer than multiplying.
 ##
-## Context: kernel, element, cpu, problem, multiply_add_of, zeroed. The generated text uses the tile's
+## Context: kernel, element, cpu, problem, zeroed. The generated text uses the tile's
 ## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and `a_block`, and
 ## leaves the sums in the vectors `sum<row>_<vector>`.
 <%namespace name="cpu_loop" file="/cpu/loop.mako"/>
@@ -71,7 +71,6 @@ const vector ${name} = ${f"dots[{i}]" if lanes == 1 else f"vload{lanes}({i}, {po
     results = [f"dots[{plus(times(r, 'NR'), column)}]" for r in rows for column in columns]
     row = "r * NR" if cpu.MR > 1 else "0"
     pair = "pair_at(b{j} + 2 * p, 1, 2 * (first_depth + p) + 1 < k)"
-    add_product = "add_pairs({}, {}, {})".format if kernel.pairs else multiply_add_of
 %>\
 % for j, column in numbers:
 const __global ${element.stored} *b${j} = b + B_AT(first_depth, min(${plus("first_column", column)}, n - 1));
@@ -90,7 +89,7 @@ for (; p + VW <= ${kernel.operands[1].filled}; p += VW) {
     const vector x${j} = load_vector(b${j} + ${times(1 + kernel.pairs, "p")});
     % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
     % for r in rows:
-    ${part}dot${r}_${j} = ${add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
+    ${part}dot${r}_${j} = ${kernel.add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
     % endfor
     % endfor
     % endfor

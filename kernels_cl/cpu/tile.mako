@@ -1,12 +1,10 @@
 ## The sums of a tile of the CPU family, in the vectors `sum<row>_<vector>`.
 ##
-## Context: kernel, element, cpu, problem, multiply_add_of, zeroed. The generated text uses the tile's
+## Context: kernel, element, cpu, problem, zeroed. The generated text uses the tile's
 ## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and the packed
 ## operands (`a_block`, `panel`).
 <%def name="multiply()" filter="trim">
 <%
-    add_product = "add_pairs({}, {}, {})".format if kernel.pairs else multiply_add_of
-
     def loaded(j):
         """Vector j of a row of B."""
         if not kernel.in_place:
@@ -49,7 +47,7 @@ for (int p = 0; p < depth; ++p) {
     % for i, part in enumerate(kernel.sums):
     const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "KC"), i)}];
     % for j, name in enumerate(names):
-    ${part}${name} = ${add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
+    ${part}${name} = ${kernel.add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
     % endfor
     % endfor
     % endfor

@@ -86,9 +86,9 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
     if unit is not None:
         terms = f", {precision.terms} products each" if precision.terms > 1 else ""
         return Peak(unit / precision.terms, f"{precision.multiplied} by matrix units{terms}")
-    plain = None if known_family.uses_units else ceilings.arithmetic.get(precision.arithmetic)
-    if precision.in_pairs and known_family.packs_in_kernel:
+    if precision.packed_depth == 2 and known_family.packs_in_kernel:
         return Peak(2 * ceilings.arithmetic["float32"], "int16 in pairs")
+    plain = None if known_family.uses_units else ceilings.arithmetic.get(precision.arithmetic)
     return None if plain is None else Peak(plain, precision.arithmetic)
 
 

@@ -50,9 +50,9 @@ class Precision:
         }[self.terms]
 
     @property
-    def in_pairs(self) -> bool:
-        """Whether CPUs pack pairs of neighbours along k, widened to int16."""
-        return self.operand == "int8"
+    def packed_depth(self) -> int:
+        """Neighbours along k in an element that CPUs pack: two of int8, widened to int16."""
+        return 2 if self.operand == "int8" else 1
 
     @property
     def needs_matrix_unit(self) -> bool:

@@ -326,14 +326,14 @@ class PackedMatrix:
         """Rows and columns in memory; rows are padded to whole blocks, in panels to whole pairs."""
         (k, n), width = self.shape, self.layout.width
         is_panels = self.layout.form == "panels"
-        block = 1 + self.precision.in_pairs if is_panels else self.layout.depth_block
+        block = self.precision.packed_depth if is_panels else self.layout.depth_block
         return math.ceil(k / block) * block, math.ceil(n / width) * width
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """Element type in memory; panels have the type that is multiplied."""
         is_converted = self.layout.form == "panels" and self.dtype.name == self.precision.operand
-        multiplied = "int16" if self.precision.in_pairs else self.precision.arithmetic
+        multiplied = "int16" if self.precision.packed_depth == 2 else self.precision.arithmetic
         return np.dtype(multiplied) if is_converted else self.dtype
 
     @property

@@ -177,15 +177,14 @@ def _measured(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
 
 def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
     """The candidates, the least predicted time first."""
-    sizes, ranking = (problem.m, problem.n, problem.k), known.ranking(problem)
+    sizes = problem.m, problem.n, problem.k
+    ranking = known.ranking(problem)
     ordered: Iterable[Ranked] = ranking.ordered(problem)
     decided = ""
     if 0 in sizes:
         candidates = list(ordered)
         simple = [one for one in candidates if family_of(one.config).role is Role.ANY]
-        tiles = {one.config: family_of(one.config).tile(one.config) for one in candidates}
-        areas = {config: tile.rows * tile.columns for config, tile in tiles.items()}
-        ordered = sorted(simple or candidates, key=lambda one: areas[one.config])
+        ordered = sorted(simple or candidates, key=lambda one: _tile_size(one.config))
     elif stated := _stated_threshold(known):
         threshold, files = stated
         is_large, why = threshold.compare(*sizes)
@@ -263,6 +262,11 @@ def _reading(config: Config, packed: PackedLayout | None) -> Config | None:
         adapted: Config = family.for_panels(config, packed)
         return adapted
     return None
+
+
+def _tile_size(config: Config) -> int:
+    tile = family_of(config).tile(config)
+    return tile.rows * tile.columns
 
 
 def _reads(config: Config, packed: PackedLayout | None) -> bool:

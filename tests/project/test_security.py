@@ -105,7 +105,7 @@ def run(*arguments):
 @pytest.mark.one_in(4)
 @EVERY
 def test_no_string_of_a_database_reaches_source_text(folder, monkeypatch, evil, recwarn):
-    # Those of the library do not change, and there are many.
+    # The files of the library do not change, and there are many: each is read once.
     monkeypatch.setattr(database, "_read_json", functools.cache(database._read_json))
     plain = sources()
     for number, changed in enumerate(spoilt(DOCUMENT, evil)):

@@ -26,6 +26,11 @@ def load_bytes(problem, config, packed=()):
     return family_of(config).load_bytes(problem, config, Run(32, None, packed))
 
 
+def unoptimised(source):
+    """The source of a kernel that is built without optimisation."""
+    return replace(source, options=f"{source.options} -cl-opt-disable".strip())
+
+
 @contextmanager
 def changed_kernels(change):
     """Let families write other kernels: `change` gets theirs, problem, configuration, device."""

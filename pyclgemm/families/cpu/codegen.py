@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
 from ...codegen.element import ElementType
-from ...codegen.kernel import GemmKernel
+from ...codegen.kernel import GemmKernel, multiply_add
 from ...codegen.launch import Launch, arguments_of_matrix
 from ...codegen.source import (
     Argument,
@@ -91,10 +91,11 @@ class _CpuOperand:
     layout: MatrixLayout
     config: CpuConfig
     element: ElementType
+    precision: Precision
 
     def __post_init__(self) -> None:
         # Whether packed elements are pairs along k, and the index that counts them.
-        self.pairs = self.element.dtype == "int8"
+        self.pairs = self.precision.packed_depth == 2
         self.along_k = "column" if self.name == "a" else "row"
         # Whether the halves of a vector of pairs are loaded from two rows.
         self.by_halves = self.pairs and self.layout.order == self.along_k == "row"
@@ -141,9 +142,6 @@ class _CpuKernel:
     def __post_init__(self) -> None:
         problem, config, element = self.problem, self.config, self.element
         order = problem.b.order
-        # Whether packed elements are pairs along k, and the name of their number.
-        self.pairs = problem.precision.in_pairs
-        self.depths = "pairs" if self.pairs else "k"
         # Whether B is read in place: by rows, or by columns for dot products along k.
         self.in_place = reads_b_in_place(problem, config) and order == "row"
         self.by_dots = reads_b_in_place(problem, config) and order == "column"
@@ -152,9 +150,12 @@ class _CpuKernel:
         self.packs_b = self.has_panel and not self.in_place
         # Whether the rows of a tile of A lie side by side in the workspace.
         self.a_by_column = problem.a.order == "column" and not self.by_dots and config.MR > 1
-        a = _CpuOperand("a", problem.a, config, element)
-        b = _CpuOperand("b", problem.b, config, element)
+        a = _CpuOperand("a", problem.a, config, element, problem.precision)
+        b = _CpuOperand("b", problem.b, config, element, problem.precision)
         self.operands = a, b
+        # Whether packed elements are pairs along k, and the name of their number.
+        self.pairs = b.pairs
+        self.depths = "pairs" if self.pairs else "k"
         # An operand for each function that loads vectors.
         loaded = [a] if a.loads_vectors else []
         if self.in_place or self.by_dots or (self.packs_b and b.loads_vectors):
@@ -176,6 +177,12 @@ class _CpuKernel:
         self.sum_names = [[f"sum{r}_{j}" for j in vectors] for r in range(config.MR)]
         # Selector that exchanges the real and imaginary parts of a vector.
         self.swapped = ".s" + "".join(f"{i ^ 1:x}" for i in range(2 * config.VW))
+
+    def add_product(self, a: str, b: str, c: str) -> str:
+        """In C: c and the products of vectors a and b, or of their pairs."""
+        if self.pairs:
+            return f"add_pairs({a}, {b}, {c})"
+        return multiply_add(self.problem.precision.arithmetic, self.traits)(a, b, c)
 
     @property
     def dot_columns(self) -> int:
@@ -340,10 +347,10 @@ def panel_launch(matrix: Matrix, packed: PackedLayout, dtype: str, precision: Pr
     )
     text = render(
         "pack/panels.cl.mako", arguments, name="pack_panels", problem=problem, layout=layout,
-        cpu=config, operand=_CpuOperand("b", layout, config, element), element=element,
+        cpu=config, operand=_CpuOperand("b", layout, config, element, precision), element=element,
         wide=element, extent_type=position_type,
     )  # fmt: skip
     source = KernelSource("pack_panels", text, arguments, (1, 1))
-    block = (1 + precision.in_pairs) * packed.depth_block
+    block = precision.packed_depth * packed.depth_block
     groups = (math.ceil(n / packed.width), math.ceil(k / block))
     return Launch.of(source, groups, {**arguments_of_matrix("b", "b", matrix), "n": n, "k": k})

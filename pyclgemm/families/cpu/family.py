@@ -230,7 +230,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
     def work_at(self, config: CpuConfig, costs: Costs) -> Work:
         """A core computes register tiles block by block of k; each block adds to the result."""
         problem, traits = costs.problem, costs.traits
-        depths = 1 + problem.precision.in_pairs  # that a multiply-add covers
+        depths = problem.precision.packed_depth  # that a multiply-add covers
         costs = replace(costs, multiply_add=costs.multiply_add / depths)
         block = config.KC * depths
         sums = config.MR * config.vectors

@@ -17,7 +17,7 @@ import pytest
 from pyclgemm.codegen.matrix_units import required_unit
 from pyclgemm.device.traits import traits_of
 from tests.support.emulation.ptx import in_plain_c
-from tests.support.families import changed_kernels, imagined_traits
+from tests.support.families import changed_kernels, imagined_traits, unoptimised
 
 _EMULATION = Path(__file__).with_name("matrix.cl").read_text()
 _MULTIPLY = re.compile(r'asm\("mma\.sync.*?\);|\*c = __builtin_amdgcn_.*?;', re.DOTALL)
@@ -64,7 +64,7 @@ def without_units(source, unit):
     defines = "".join(f"#define {name} {fact}\n" for name, fact in facts.items())
     text = in_plain_c(defines + _EMULATION + _with_exchange(text, unit))
     # Nor is there anything to learn from how such a text is optimised.
-    return replace(source, text=text, options=f"{source.options} -cl-opt-disable".strip())
+    return unoptimised(replace(source, text=text))
 
 
 def _with_exchange(text, unit):

@@ -66,7 +66,9 @@ def _library(source):
     linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
     opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
     clang.run(clang.CLANG, *_HOST, *linked, *opencl)
-    return ctypes.CDLL(library)
+    loaded = ctypes.CDLL(library)
+    loaded.emulation_bytes.restype = ctypes.c_ulong
+    return loaded
 
 
 @cache
@@ -78,7 +80,6 @@ def _memory(size):
 def run(source, groups, arguments):
     """Run a kernel, one group after the other; it may copy from the buffers among its arguments."""
     library, (items,) = _library(source), source.local_size
-    library.emulation_bytes.restype = ctypes.c_ulong
     memory = ctypes.c_char.from_buffer(_memory(library.emulation_bytes(items)))
     buffers = [one for one in arguments if isinstance(one, np.ndarray)]
     slots = [
