@@ -1,9 +1,11 @@
 """One suite for every OpenCL device: the device is a fixture, parametrised over all that work."""
 
 import gc
+import math
 import os
 import re
 import subprocess
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from unittest.mock import patch
@@ -52,6 +54,9 @@ _OFFERED = pytest.StashKey[dict[str, FoundDevice]]()
 _USABLE = pytest.StashKey[dict[str, FoundDevice]]()
 #: Of a test: whether its kernels are built without optimisation.
 _PLAINLY_BUILT = pytest.StashKey[bool]()
+#: Of a test: whether a run without --full leaves it out.
+_ADDED = pytest.StashKey[bool]()
+_STARTED = time.monotonic()
 
 
 def pytest_addoption(parser):
@@ -64,6 +69,11 @@ def pytest_addoption(parser):
         "same on one",
     }.items():
         parser.addoption(option, action="store_true", help=text)
+    parser.addoption(
+        "--added-within", type=float, metavar="SECONDS", default=math.inf,
+        help="with --full: run what a run without it leaves out last, and skip what would begin "
+        "later than this",
+    )  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -140,13 +150,39 @@ def pytest_collection_modifyitems(config, items):
     for (_, _, device), cases in tests.items():
         kind = "other" if device in others else "first" if device else "none"
         taken.update(_taken_of(cases, kind, full))
-        if full and device in cpus and _marks(cases[0]).keys() & {"any_runtime", "first_runtime"}:
-            optimised = _taken_of(cases, kind, full=False)
-            for case in set(cases).difference(optimised):
-                case.stash[_PLAINLY_BUILT] = True
+        of_source = _marks(cases[0]).keys() & {"any_runtime", "first_runtime"}
+        for case in set(cases).difference(_taken_of(cases, kind, full=False)):
+            case.stash[_ADDED] = True
+            case.stash[_PLAINLY_BUILT] = bool(device in cpus and of_source)
     if left_out := [item for item in items if item not in taken]:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item in taken]
+    if config.getoption("--added-within") < math.inf:
+        items[:] = _added_last(items)
+
+
+def _added_last(items):
+    """The tests in an order in which each process begins with those that --full does not add.
+
+    pytest-xdist gives each process a run of neighbours.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    kinds = [[], []]
+    for item in items:
+        kinds[item.stash.get(_ADDED, False)].append(item)
+    return [
+        item
+        for process in range(processes)
+        for kind in kinds
+        for item in kind[process * len(kind) // processes : (process + 1) * len(kind) // processes]
+    ]
+
+
+def pytest_runtest_setup(item):
+    """Skip an added case for which there is no time."""
+    seconds = item.config.getoption("--added-within")
+    if item.stash.get(_ADDED, False) and time.monotonic() - _STARTED > seconds:
+        pytest.skip(f"--added-within {seconds:g}: the time is over")
 
 
 def pytest_collection_finish():
