@@ -138,7 +138,7 @@ static inline void copy_slab${slab.suffix}(
 {
     <%call expr="each_vector(slab)">
         const bool in_rows = ${row_of_copy} < row_end - first_row;
-        const extent columns = column_end - first_column - ${column_of_copy};
+        const extent columns = ${minus("column_end", "first_column", "column", column_step)};
         % if slab.edges == "vectors":
         const int bytes = in_rows && columns > 0 ? 16 : 0;
         % else:

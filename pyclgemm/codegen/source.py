@@ -57,6 +57,11 @@ def plus(*terms: str | int) -> str:
     return " + ".join(names + ([str(numbers)] if numbers or not names else []))
 
 
+def minus(first: str, *terms: str | int) -> str:
+    """The difference of `first` and all `terms`."""
+    return " - ".join([first, *(_operand(str(term)) for term in terms if str(term) != "0")])
+
+
 def times(first: str | int, *factors: str | int) -> str:
     """The product of `first` and `factors`, from left to right."""
     product = str(first)
@@ -159,7 +164,9 @@ def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) 
         for end, scattered in ends.items()
         if argument.name.endswith(end)
     ]
-    expressions = {"plus": plus, "times": times, "divided": divided, "modulo": modulo}
+    expressions = {
+        "plus": plus, "minus": minus, "times": times, "divided": divided, "modulo": modulo,
+    }  # fmt: skip
     context |= {"arguments": arguments, "moved": moved, **expressions}
     return _laid_out(filled(template, **context))
 

@@ -15,7 +15,7 @@ from pyclgemm.codegen.element import ElementType
 from pyclgemm.codegen.launch import Schedule
 from pyclgemm.codegen.matrix_units import unit_multiplying
 from pyclgemm.codegen.pack import PackedForm, pack_launch
-from pyclgemm.codegen.source import divided, modulo, plus, times
+from pyclgemm.codegen.source import divided, minus, modulo, plus, times
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.errors import DtypeError
 from pyclgemm.families.registry import family_of, make_schedule, oriented, violations
@@ -136,6 +136,7 @@ def test_expressions_are_in_parentheses_where_needed(terms, divisor, i, j):
     assert value(times(first, second, third)) == a * b * c
     assert value(times(plus(first, second), third)) == (a + b) * c
     assert value(plus(first, times(second, third))) == a + b * c
+    assert value(minus("99", first, plus(second, third))) == 99 - a - b - c
     for one in (first, plus(first, second), times(first, second)):
         assert value(divided(one, divisor)) == value(one) // divisor
         assert value(modulo(one, divisor)) == value(one) % divisor

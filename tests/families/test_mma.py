@@ -31,6 +31,9 @@ SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
 DEEP = replace(CONFIG, KWG=32, STAGES=4)
+# A row of a slab has more vectors than a group has work-items: of complex128, and of float64.
+LONG_ROWS = replace(CONFIG, MWG=16, NWG=64, KWG=64, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=2)
+LONGER_ROWS = replace(LONG_ROWS, NWG=32, KWG=128)
 
 #: Precisions by what is written of them below.
 HALF, HALVES = ("float16", "F16_F16_F32"), ("float16", "F16_F16_F16")
@@ -56,7 +59,8 @@ CONFIGS = [
     replace(SHARED, KWG=32, FRAGMENTS=2, FILL=1),
     replace(SHARED, STAGES=4, GROUP_M=1), replace(SHARED, UNALIGNED=1, STAGES=2),
     replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1), IN_PLACE, replace(IN_PLACE, STAGES=1),
-    replace(IN_PLACE, KWG=128, SLICES=2, SUBGROUPS_M=1),
+    replace(IN_PLACE, KWG=128, SLICES=2, SUBGROUPS_M=1), LONG_ROWS, LONGER_ROWS,
+    replace(LONG_ROWS, UNALIGNED=1), replace(LONGER_ROWS, UNALIGNED=1, STAGES=1),
 ]  # fmt: skip
 KINDS = (HALF, HALVES, BFLOAT, BYTES, DOUBLE, COMPLEX, FAST, IN_PARTS, IN_BFLOATS)
 OPTIONS_OF_KINDS = [
