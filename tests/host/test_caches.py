@@ -1,7 +1,6 @@
 """Caches that cannot be written or have damaged contents: results stay right."""
 
 import functools
-import hashlib
 import json
 import os
 import random
@@ -12,15 +11,10 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from unittest.mock import Mock
 
-import numpy as np
-import pyopencl as cl
 import pytest
 
 from pyclgemm.analysis import ceilings as ceilings_cache
 from pyclgemm.analysis.ceilings import Ceilings
-from pyclgemm.codegen.source import KernelSource
-from pyclgemm.runtime import build as kernel_cache
-from pyclgemm.runtime.build import compile_program
 from tests.support.system import ended, start_python
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses Linux's folders")
@@ -151,59 +145,6 @@ def test_another_process_holds_the_database(used_home, database):
     with closing(sqlite3.connect(database, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         assert_works_with_a_warning(used_home, "locked")
-
-
-# Compiled kernels
-
-_ANSWER = "__kernel void answer(__global int *out) { out[0] = VALUE; }"
-
-
-@pytest.fixture
-def kept(monkeypatch, tmp_path, device):
-    """A function that compiles and runs a kernel, and the kernel's file in the cache."""
-    monkeypatch.setattr(kernel_cache, "kernel_folder", lambda: tmp_path)
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-
-    def answer(value=42):
-        source = KernelSource("answer", _ANSWER, (), (1,), f"-D VALUE={value}")
-        program = compile_program(context, device, source)
-        out = np.zeros(1, np.int32)
-        buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, out.nbytes)
-        cl.Kernel(program, "answer")(queue, (1,), (1,), buffer)
-        cl.enqueue_copy(queue, out, buffer)
-        return int(out[0])
-
-    assert answer() == 42
-    files = list(tmp_path.iterdir())
-    if not files:
-        pytest.skip("the runtime keeps its kernels itself")
-    return answer, files[0]
-
-
-def test_a_kept_kernel_is_used_for_its_options_alone(kept, monkeypatch):
-    answer, _ = kept
-    assert [answer(value) for value in (7, 42)] == [7, 42]
-    monkeypatch.setattr(kernel_cache, "_compiled", None)
-    assert answer() == 42
-
-
-def test_a_damaged_kernel_is_compiled_again(kept):
-    answer, path = kept
-    content = path.read_bytes()
-    generator = random.Random(5)
-    indices = [*range(3), 31, 32, 33, len(content) - 1]
-    indices += [generator.randrange(len(content)) for _ in range(8)]
-    for index in indices:
-        flipped = bytearray(content)
-        flipped[index] ^= 0x10
-        for damaged in (content[:index], bytes(flipped)):
-            path.write_bytes(damaged)
-            assert answer() == 42
-            assert path.read_bytes() != damaged
-    refused_by_the_runtime = hashlib.sha256(b"no binary").digest() + b"no binary"
-    path.write_bytes(refused_by_the_runtime)
-    assert answer() == 42
 
 
 # Ceilings

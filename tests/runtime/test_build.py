@@ -1,25 +1,28 @@
-"""Kernels that other processes compile."""
+"""Kernels that other processes compile, and binaries that are kept on disk."""
 
+import hashlib
 import os
+import random
 import signal
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.runtime import build
-from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel
+from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel, compile_program
 from tests.support.system import is_running, wait_until
 
 
 def storing(number):
-    """A kernel that stores a number."""
-    text = f"__kernel void answer(__global int *out) {{ out[0] = {number}; }}"
-    return KernelSource("answer", text, (), (1,))
+    """A kernel that stores a number, which is told by an option."""
+    text = "__kernel void answer(__global int *out) { out[0] = VALUE; }"
+    return KernelSource("answer", text, (), (1,), f"-D VALUE={number}")
 
 
 @pytest.fixture
@@ -30,10 +33,14 @@ def pool(device, monkeypatch):
     pool.close()
 
 
-def answer(queue, source):
+def result_of(kernel, queue):
     out = cl_array.zeros(queue, 1, np.int32)
-    build_kernel(queue.context, queue.device, source)(queue, (1,), (1,), out.data)
+    kernel(queue, (1,), (1,), out.data)
     return int(out.get()[0])
+
+
+def answer(queue, source):
+    return result_of(build_kernel(queue.context, queue.device, source), queue)
 
 
 def test_a_compiled_kernel_runs_from_its_binary(pool, queue, monkeypatch):
@@ -89,3 +96,47 @@ def test_compiling_processes_end_with_their_parent():
 def test_a_device_of_no_platform():
     with pytest.raises(ValueError, match="'stranger' is no device of any platform"):
         CompilePool(SimpleNamespace(name="stranger"))
+
+
+# Binaries on disk
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path, queue):
+    """A function that compiles and runs a kernel, and the kernel's file in the cache."""
+    monkeypatch.setattr(build, "kernel_folder", lambda: tmp_path)
+
+    def kept_answer(value=42):
+        program = compile_program(queue.context, queue.device, storing(value))
+        return result_of(cl.Kernel(program, "answer"), queue)
+
+    assert kept_answer() == 42
+    files = list(tmp_path.iterdir())
+    if not files:
+        pytest.skip("the runtime keeps its kernels itself")
+    return kept_answer, files[0]
+
+
+def test_a_kept_kernel_is_used_for_its_options_alone(kept, monkeypatch):
+    kept_answer, _ = kept
+    assert [kept_answer(value) for value in (7, 42)] == [7, 42]
+    monkeypatch.setattr(build, "_compiled", None)
+    assert kept_answer() == 42
+
+
+def test_a_damaged_kernel_is_compiled_again(kept):
+    kept_answer, path = kept
+    content = path.read_bytes()
+    generator = random.Random(5)
+    indices = [*range(3), 31, 32, 33, len(content) - 1]
+    indices += [generator.randrange(len(content)) for _ in range(8)]
+    for index in indices:
+        flipped = bytearray(content)
+        flipped[index] ^= 0x10
+        for damaged in (content[:index], bytes(flipped)):
+            path.write_bytes(damaged)
+            assert kept_answer() == 42
+            assert path.read_bytes() != damaged
+    refused_by_the_runtime = hashlib.sha256(b"no binary").digest() + b"no binary"
+    path.write_bytes(refused_by_the_runtime)
+    assert kept_answer() == 42
