@@ -33,7 +33,7 @@ from pyclgemm.mra.fused import FusedConfig
 from pyclgemm.problem.problem import PackedLayout
 from tests.support import buffers, clang, configs
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import Layout
+from tests.support.buffers import Layout, PoisonedBuffer, guarded_allocations
 from tests.support.checks import check_gemm, check_transform
 from tests.support.configs import CPU, DIRECT, INDIRECT
 from tests.support.emulation import sanitizers
@@ -41,7 +41,6 @@ from tests.support.emulation.host import kernels_on_the_host
 from tests.support.emulation.matrix import without_units
 from tests.support.emulation.ptx import emulated_async_copies, in_plain_c, through_local_memory
 from tests.support.families import changed_kernels, imagined_traits
-from tests.support.poisoned import PoisonedBuffer, guarded_allocations
 from tests.support.system import tree_first
 
 CONFIGS = {

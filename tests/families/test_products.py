@@ -20,12 +20,12 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import configs
 from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.buffers import PoisonedBuffer
 from tests.support.cases import BATCHES, all_pairs
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import CPU, DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
 from tests.support.facts import cpu, gpu
 from tests.support.families import imagined_traits
-from tests.support.poisoned import PoisonedBuffer
 from tests.support.reference import ACTIVATIONS, DTYPES, assert_close, expected_gemm
 
 pytestmark = pytest.mark.any_runtime

@@ -18,8 +18,10 @@ from pyclgemm.families.family import MOST_SMALL
 from pyclgemm.families.registry import FAMILIES, family_of
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.tuning.search import search_space
+from tests.support.buffers import poison_allocations
+from tests.support.configs import FLOAT32_PRECISIONS
 from tests.support.families import SMALL_FAMILIES
-from tests.support.poisoned import poison_allocations
+from tests.support.reference import ACTIVATIONS
 
 from .calls import PLAIN, PLAIN_LAYOUT, check_call, made_call
 from .campaign import BLOCK, Campaign, Failure, simpler
@@ -68,11 +70,8 @@ _DTYPES = {
 #: Precisions other than the default; devices without matrix units refuse most.
 _PRECISIONS = {
     "float16": ("F16_F16_F16",),
-    "float32": (
-        "TF32_TF32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32", "BF16_BF16_F32_X3",
-        "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
-    ),
-}  # fmt: skip
+    "float32": FLOAT32_PRECISIONS,
+}
 _RESULTS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 _ENTRIES = {
     "gemm": 10, "batched": 5, "sequence": 3, "plan": 3, "packed": 3, "host": 1, "matmul": 2,
@@ -80,7 +79,7 @@ _ENTRIES = {
 }  # fmt: skip
 #: Entry points that take no configuration, or only few.
 _UNCONFIGURED = ("matmul", "layer", "packed")
-_ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+_ACTIVATIONS = tuple(ACTIVATIONS)
 _QUEUES = ([], [], [], [], ["out"], ["profiling"])
 _STACKS = {"packed": 5, "apart": 3, "backwards": 1, "shared": 2, "matrix": 2}
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 47, 64, 65, 97, 127, 128, 149)

@@ -13,7 +13,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 
-from tests.support.poisoned import poison_allocations
+from tests.support.buffers import poison_allocations
 from tests.support.reference import expected_gemm, fault_of
 from tests.support.system import start_python, tree_first
 

@@ -1,4 +1,4 @@
-"""Device arrays of any strides inside a larger buffer, with everything around them guarded.
+"""Device memory full of NaN, with guards: arrays in a larger buffer, and the library's buffers.
 
 All bytes of such a buffer are 0xFF at first, which is a NaN in every floating-point type:
 an input's gaps poison a result that used them, an output that is not written stays NaN,
@@ -7,7 +7,9 @@ afterwards was written by the kernel.
 """
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
@@ -155,3 +157,55 @@ def guarded_tensors(queue, values, kind="contiguous", lead=None):
         "repeated": (0, k * k, k, 1),
     }[kind]
     return GuardedArray(queue, values, strides, lead)
+
+
+# ------------------------------------------------------------------ the library's buffers
+
+#: Bytes behind a guarded buffer: more than the widest vector of a work-group's neighbours writes.
+GUARD_BYTES = 4096
+
+
+class PoisonedBuffer(cl.Buffer):
+    """A buffer of which every byte is 0xFF at first, a NaN or -1, unless it was given contents."""
+
+    guard = 0  # bytes behind it
+
+    def __init__(self, context, flags, size=0, hostbuf=None, **options):
+        if not flags & cl.mem_flags.USE_HOST_PTR:
+            content = b"" if hostbuf is None else np.ascontiguousarray(hostbuf).tobytes()
+            self.used = size or len(content)
+            size, hostbuf = 0, np.full(self.used + self.guard, 0xFF, np.uint8)
+            hostbuf[: len(content)] = np.frombuffer(content, np.uint8)
+            flags |= cl.mem_flags.COPY_HOST_PTR
+        super().__init__(context, flags, size, hostbuf, **options)
+
+
+def poison_allocations():
+    """Poison every buffer that the process makes from now on: the library's workspaces too."""
+    cl.Buffer = PoisonedBuffer
+
+
+@contextmanager
+def guarded_allocations(queue):
+    """Guard every buffer that is made within a with-block, and check the guards at its end."""
+    made = []
+
+    class GuardedBuffer(PoisonedBuffer):
+        guard = GUARD_BYTES
+
+        def __init__(self, context, flags, size=0, hostbuf=None, **options):
+            super().__init__(context, flags, size, hostbuf, **options)
+            if not flags & cl.mem_flags.USE_HOST_PTR:
+                made.append(self)
+
+    with patch.object(cl, "Buffer", GuardedBuffer):
+        yield
+        queue.finish()
+    while made:
+        buffer = made.pop()
+        guard = np.empty(GUARD_BYTES, np.uint8)
+        cl.enqueue_copy(queue, guard, buffer, src_offset=buffer.used)
+        touched = np.flatnonzero(guard != 0xFF)
+        assert not touched.size, (
+            f"byte {touched[0]} behind a buffer of {buffer.used} bytes was written"
+        )

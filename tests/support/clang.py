@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def skip_without(*needed):
     """Skip a test where this machine lacks one of these programs or files."""
     if lacking := [str(one) for one in needed if not (shutil.which(one) or Path(one).exists())]:
         pytest.skip(f"this machine lacks {' and '.join(lacking)}")
+
+
+@cache
+def built_object(source, *flags):
+    """The object file of a file in C."""
+    built = BUILT / f"{source.stem}.o"
+    run(CLANG, *flags, "-c", source, "-o", built)
+    return built
 
 
 def kernel_file(source, text):

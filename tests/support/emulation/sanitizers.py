@@ -63,14 +63,6 @@ def _is_buffer(value):
 
 
 @cache
-def _main():
-    """The object file of what calls a kernel."""
-    built = clang.BUILT / "host_program.o"
-    clang.run(clang.CLANG, *_FLAGS, "-c", _HERE / "host_program.c", "-o", built)
-    return built
-
-
-@cache
 def _program(source):
     """The program that runs a kernel."""
     # AddressSanitizer leaves out arrays that are aligned to more than 32 bytes.
@@ -80,5 +72,6 @@ def _program(source):
     built_ins = [*clang.with_built_ins(_BUILT_INS), "-include", _HERE / "host_built_ins.cl"]
     options = re.findall(r"-D *\S+", source.options)
     clang.run(clang.CLANG, *_FLAGS, *clang.OPENCL, *built_ins, *options, "-c", kernel, "-o", built)
-    clang.run(clang.CLANG, *_FLAGS, _main(), built, "-o", program, "-lm", "-lpthread")
+    main = clang.built_object(_HERE / "host_program.c", *_FLAGS)  # which calls the kernel
+    clang.run(clang.CLANG, *_FLAGS, main, built, "-o", program, "-lm", "-lpthread")
     return program

@@ -52,18 +52,11 @@ _HOST = ["-target", "x86_64-unknown-linux-gnu", "-O1", "-fPIC"]
 
 
 @cache
-def _instructions():
-    """The object file of what kernels call."""
-    built = clang.BUILT / "instructions.o"
-    clang.run(clang.CLANG, *_HOST, "-c", HERE / "wgmma.c", "-o", built)
-    return built
-
-
-@cache
 def _library(source):
     kernel = clang.kernel_file(source, clang.with_call(source, as_host_code(source)))
     library = kernel.with_suffix(".so")
-    linked = ["-shared", "-nostdlib", _instructions(), "-o", library]
+    instructions = clang.built_object(HERE / "wgmma.c", *_HOST)  # which kernels call
+    linked = ["-shared", "-nostdlib", instructions, "-o", library]
     opencl = [*clang.OPENCL, "-include", HERE / "wgmma.h", kernel]
     clang.run(clang.CLANG, *_HOST, *linked, *opencl)
     loaded = ctypes.CDLL(library)
