@@ -9,12 +9,11 @@ import pytest
 from pyclgemm import CpuConfig
 from pyclgemm.analysis import ab
 from pyclgemm.analysis.ab import Comparison, append_record, read_records
-from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.report import markdown_table
 from pyclgemm.errors import ArgumentError, FileError, UnsupportedError
 from pyclgemm.measure.bench import Timing
 from pyclgemm.selection.overrides import AskedConfig, parse_change, parse_config
-from tests.support.facts import ab_record
+from tests.support.facts import CEILINGS, ab_record
 from tests.support.system import output_of, rank_of
 
 SHAPES = [(24, 40, 32), (9, 17, 20)]
@@ -125,8 +124,7 @@ def test_too_few_rounds_and_too_large_matrices_are_refused(queue, comparison):
 
 def test_figures_of_both_sides_are_recorded(queue, cpu_only, timed, monkeypatch):
     timed(before=1.0, after=1e-9)
-    ceilings = Ceilings({"float32": 1000.0}, 100.0, None, None, 1e-5, "2026-01-01")
-    monkeypatch.setattr(ab, "ceilings_of", lambda queue: ceilings)
+    monkeypatch.setattr(ab, "ceilings_of", lambda queue: CEILINGS)
     result = Comparison(queue, SHAPES[:1]).run(CPU, "KC=128").results[0]
     assert result.before.bottleneck["limit"] == "latency"
     assert result.after.bottleneck["limit"] != "latency"

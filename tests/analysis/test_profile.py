@@ -21,6 +21,7 @@ from pyclgemm.selection.overrides import choose, kernel_sources
 from pyclgemm.selection.select import Choice
 from tests.support import configs
 from tests.support.checks import skip_if_refused
+from tests.support.facts import CEILINGS
 from tests.support.system import output_of, rank_of, text_of
 from tests.support.typical_configs import INDIRECT
 
@@ -138,7 +139,6 @@ def test_lifted_instructions_are_assembled_for_the_log(context, device, source, 
 
 # ------------------------------------------------------------------ measurements
 
-CEILINGS = ceilings.Ceilings({"float32": 1000.0}, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 SMALL = GemmShape(16, 16, 16)
 
 

@@ -12,12 +12,12 @@ from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, UnsupportedError
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import violations
-from pyclgemm.problem.precision import UNIT_DTYPES, resolve_precision
+from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.records import Record
 from pyclgemm.selection.select import alternatives, select
-from pyclgemm.tuning.search import families_for, search_space, suits
+from pyclgemm.tuning.search import families_for, search_space
 from tests.support.configs import DIRECT, GEMV_UNIT, MATRIX, WGMMA
 from tests.support.databases import FLOAT16, NVIDIA, SM_90, a_database, made_file
 from tests.support.families import refusal
@@ -120,17 +120,6 @@ def test_mesas_runtimes_have_no_builtins():
 
 
 # ------------------------------------------------------------------ what is searched
-
-
-@pytest.mark.parametrize("dtype", ["float16", *UNIT_DTYPES])
-def test_the_tuner_searches_all_families(dtype):
-    few, many = (GemmShape(m, 512, 512).problem(dtype) for m in (8, 512))
-    few_rows = () if dtype == "int8" else ("gemv_unit",)
-    for problem in (few, many):
-        families = families_for([problem], H100)
-        assert families == ("indirect", "direct", "gemv", *few_rows, "matrix", "wgmma")
-    if few_rows:
-        assert suits("gemv_unit", few, H100) and not suits("gemv_unit", many, H100)
 
 
 @pytest.mark.parametrize("precision", ["TF32_TF32_F32", *SPLIT])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import pyclgemm
-from pyclgemm.analysis.ceilings import Ceilings
 from pyclgemm.analysis.profile import profile
 from pyclgemm.codegen.config import Config, at_most
 from pyclgemm.codegen.kernel import GemmKernel
@@ -26,7 +25,7 @@ from pyclgemm.tuning.search import families_for, search_space, suits
 from tests.support.buffers import COLUMN, ROW, STRIDED
 from tests.support.checks import check_gemm
 from tests.support.databases import a_database, made_file, predict
-from tests.support.facts import cpu, problem, recorded
+from tests.support.facts import CEILINGS, cpu, problem, recorded
 from tests.support.typical_configs import CPU
 
 SQUARE = np.ones((4, 4), np.float32)
@@ -178,9 +177,8 @@ def test_the_tuner_searches_its_space():
 
 
 def test_profile_measures_it(queue):
-    ceilings = Ceilings({"float32": 1e3}, 1e2, None, None, 1e-5, "2026-01-01")
     product = GemmShape(24, 16, 8).product()
-    found = profile(queue, product, path="toy", parameters={"ROWS": 4}, ceilings=ceilings, rounds=1)
+    found = profile(queue, product, path="toy", parameters={"ROWS": 4}, ceilings=CEILINGS, rounds=1)
     assert found.analysis.kernels == ("toy",)
     assert found.analysis.traffic.least == 4 * (24 * 8 + 8 * 16 + 24 * 16)
     assert found.analysis.utilisation.tiles == 6 * 16

@@ -4,25 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm import CpuConfig, SmallConfig, WgmmaConfig
-from pyclgemm.analysis.ceilings import Ceilings
+from pyclgemm import SmallConfig, WgmmaConfig
 from pyclgemm.analysis.profile import Utilisation, bounds_of, judge, utilise
 from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
-from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
 from tests.support import configs as unit_configs
-from tests.support.facts import analysed, product_of
+from tests.support import typical_configs
+from tests.support.facts import CEILINGS, analysed, product_of
 from tests.support.families import load_bytes, traffic_of
+from tests.support.typical_configs import CPU
 
-INDIRECT = XgemmConfig(
-    MWG=128, NWG=64, KWG=16, MDIMC=16, NDIMC=16, MDIMA=16, NDIMB=16, KWI=2, VWM=4, VWN=4
-)
-DIRECT = XgemmDirectConfig(
-    WGD=32, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=2, VWND=4, KWGD=16
-)
-CPU = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+INDIRECT = replace(typical_configs.INDIRECT, MWG=128, MDIMC=16, NDIMC=16, LANES_M=16)
+DIRECT = replace(typical_configs.DIRECT, VWMD=2)
 GEMV = GemvConfig(MR=1, WGS=128, LANES_N=32, VW=4)
 MATRIX, WGMMA = replace(unit_configs.MATRIX, FILL=1), replace(unit_configs.WGMMA, FILL=1)
 TALL = WgmmaConfig(MWG=128, NWG=64)
@@ -158,7 +153,6 @@ def test_bytes_of_a_load(config, sizes, options, wanted):
 
 # ------------------------------------------------------------------ what follows
 
-CEILINGS = Ceilings({"float32": 1000.0}, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 FULL = Utilisation(tiles=8, groups=8, units=8, waves=1.0, tail=1.0, balance=1.0, useful=1.0)
 HALF = Utilisation(tiles=4, groups=4, units=8, waves=0.5, tail=0.5, balance=0.5, useful=0.5)
 IDLE = replace(HALF, useful=1.0)

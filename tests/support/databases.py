@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.mma.config import MatrixConfig
-from pyclgemm.families.tiled.config import XgemmConfig, XgemmDirectConfig
+from pyclgemm.families.tiled.config import XgemmConfig
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
@@ -19,9 +19,7 @@ from tests.support import typical_configs
 from tests.support.facts import cpu, gpu
 
 INDIRECT, SQUARE = typical_configs.INDIRECT, typical_configs.CPU
-DIRECT = XgemmDirectConfig(
-    WGD=32, KWGD=16, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1
-)
+DIRECT = replace(typical_configs.DIRECT, VWMD=1, VWND=1, PADA=1, PADB=1)
 SMALL = replace(DIRECT, WGD=16)
 LARGE = XgemmConfig(
     MWG=128, NWG=128, KWG=32, MDIMC=16, NDIMC=16, MDIMA=32, NDIMB=32, KWI=2, VWM=4, VWN=4

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from pyclgemm.analysis import ab
+from pyclgemm.device.ceilings import Ceilings
 from pyclgemm.device.traits import DeviceTraits
 from pyclgemm.mra.choice import Transform, contiguous_stack
 from pyclgemm.problem.matrix import Matrix
@@ -13,6 +14,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.records import Record
 
 ROW = MatrixLayout("row")
+#: Of no device.
+CEILINGS = Ceilings({"float32": 1000.0}, 100.0, 400.0, 2000.0, 1e-5, "2026-01-01")
 
 
 def gpu(**changes):

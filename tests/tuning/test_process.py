@@ -10,7 +10,7 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm import CpuConfig, XgemmDirectConfig
+from pyclgemm import CpuConfig
 from pyclgemm.analysis import operands
 from pyclgemm.codegen.matrix_units import matrix_unit
 from pyclgemm.device.discovery import working_devices
@@ -23,6 +23,7 @@ from pyclgemm.runtime import build
 from pyclgemm.tuning import process as process_module
 from pyclgemm.tuning import worker
 from pyclgemm.tuning.process import Logged, Outcome, Trial, TrialProcess, TuningLog, user_log
+from tests.support.databases import DIRECT
 from tests.support.facts import cpu, gpu
 from tests.support.reference import DTYPES
 from tests.support.system import ROOT
@@ -88,9 +89,7 @@ def test_a_rival_is_timed_too_and_its_failure_is_not_the_candidates(bench, monke
 )
 def test_a_refusal_has_its_reason(bench, traits, shape, config, reason):
     depth = 8 * max(1, traits.local_memory_bytes // (8 * 512 * 4))
-    much_local_memory = XgemmDirectConfig(
-        WGD=512, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=1, VWND=1, KWGD=depth
-    )
+    much_local_memory = replace(DIRECT, WGD=512, KWGD=depth)
     outcome = bench.run(Trial(shape, config or much_local_memory))
     assert outcome.status == "refused" and reason in outcome.reason
 

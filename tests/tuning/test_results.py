@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from pyclgemm.device.ceilings import Ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ArgumentError, DatabaseError
 from pyclgemm.families.cost import Coefficients
@@ -17,7 +16,7 @@ from pyclgemm.tuning.survey import Surveyed
 from pyclgemm.tuning.tuner import TuningResult, save_result
 from tests.support import databases as db
 from tests.support.databases import DIRECT, FLOAT32, SM_90, a_database, file_of, made_file, result
-from tests.support.facts import cpu, gpu, problem_of, recorded
+from tests.support.facts import CEILINGS, cpu, gpu, problem_of, recorded
 
 BEST, OTHER, LARGE = db.NARROW, db.ROWS, db.SQUARE
 EPYC = Match("device", "cpu", device="AMD EPYC")
@@ -25,7 +24,6 @@ SMALL_BATCH = SmallCpuConfig(MR=6, NR=16, VW=8)
 BEST_BATCH = SmallCpuConfig(MR=4, NR=32, VW=16)
 COUNTS = [(f"300x300x300*{count}", BEST) for count in (4, 4000)]
 COUNTS += [(f"8x8x8*{count}", BEST_BATCH) for count in (100, 10000)]
-CEILINGS = Ceilings({"float32": 10.0}, 100.0, None, None, 1e-5, "2026-01-01")
 OF_A_DEVICE = Model("a test", "2026-01-01", {"cpu": Coefficients(multiply=1.5)})
 
 

@@ -35,12 +35,15 @@ GPU_FAMILIES = ["indirect", "direct", "gemv"]
         (AMD, "float16", "F16_F16_F32", GPU_FAMILIES),
         (AMPERE, "float32", "TF32_TF32_F32_X3", ["matrix"]),
         (HOPPER, "float32", "TF32_TF32_F32", ["matrix", "wgmma"]),
+        *((HOPPER, dtype, None, [*GPU_FAMILIES, "gemv_unit", "matrix", "wgmma"])
+          for dtype in ("float16", "bfloat16")),
+        (HOPPER, "int8", None, [*GPU_FAMILIES, "matrix", "wgmma"]),
         # Warpgroup units multiply no complex elements.
         (HOPPER, "complex128", None, [*GPU_FAMILIES, "matrix"]),
         (HOPPER, "complex64", None, GPU_FAMILIES),
         (HOPPER, "complex64", "TF32_TF32_F32", []),
     ],
-)
+)  # fmt: skip
 def test_the_families_for_a_device_and_a_type(traits, dtype, precision, families):
     wanted = problem_of("9x9x9", dtype, precision)
     assert list(families_for([wanted], traits)) == families
@@ -62,6 +65,10 @@ def test_an_unknown_family_is_refused():
           for text in ("64x8x8", "64x8x8*31", "65x8x8*10000")),
         *((text, ("float32",), cpu(), ["cpu"])
           for text in ("64x8x8", "64x8x8*31", "65x8x8*10000")),
+        *((f"{rows}x512x512", (dtype,), HOPPER, families)
+          for dtype in ("float16", "bfloat16")
+          for rows, families in ((8, [*GPU_FAMILIES, "gemv_unit", "matrix", "wgmma"]),
+                                 (512, ["indirect", "direct", "matrix", "wgmma"]))),
         ("64x8x8*32", ("float32",), gpu(), ["small"]),
         ("64x8x8*32", ("float32",), cpu(), ["small_cpu"]),
         # Matrix units take part where a product is at least as large as a fragment.
