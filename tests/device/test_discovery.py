@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError
@@ -29,7 +28,7 @@ from pyclgemm.device.traits import (
     type_of,
 )
 from pyclgemm.errors import ArgumentError, UnsupportedError
-from tests.support.system import tree_first
+from tests.support.system import ended, start_python
 
 find_library = discovery.installed_intel_library
 
@@ -118,9 +117,8 @@ def test_the_real_wheel_is_visible_after_import(tmp_path):
         "assert 'OCL_ICD_VENDORS' not in os.environ\n"
         "print([platform.name for platform in pyopencl.get_platforms()])"
     )
-    command, environment = [sys.executable, "-c", script], tree_first(environment)
-    names = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
-    assert "Intel(R) OpenCL" in names
+    process = start_python("-c", script, environment=environment, cwd=tmp_path)
+    assert "Intel(R) OpenCL" in ended(process, 0)
 
 
 KINDS = cl.device_type

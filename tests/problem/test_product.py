@@ -1,8 +1,8 @@
 """Products and their types: shapes, exchanged rows and columns, valid types and results."""
 
 import math
-from contextlib import ExitStack, nullcontext
-from unittest.mock import patch
+from contextlib import nullcontext
+from dataclasses import asdict
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig
-from pyclgemm.api import dense, prepare
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.registry import family_of, oriented, problem_on
@@ -36,6 +35,7 @@ from tests.support.cases import all_pairs
 from tests.support.checks import check_gemm, raises
 from tests.support.configs import BASES, DIRECT
 from tests.support.facts import cpu, product_of
+from tests.support.families import imagined_traits
 
 SHAPES = "1x2x3 64x3072x768:NT 9x9x9:TT+7 9x9x9+1 1x1x1:TN 8x8x8*2 8x9x10+3*10000"
 INVALID = (
@@ -290,9 +290,7 @@ def test_the_stated_error_of_tf32_is_that_of_elements_that_are_cut_off():
 @pytest.mark.parametrize("dtype", UNIT_DTYPES)
 def test_a_gpu_without_units_refuses_their_types(queue, traits, dtype):
     gpu, x = typical_traits("gfx1030"), np.ones((4, 4), dtype)
-    with ExitStack() as stack:
-        for module in (prepare, dense):
-            stack.enter_context(patch.object(module, "traits_of", lambda device: gpu))
+    with imagined_traits(**asdict(gpu)):
         for function in (pyclgemm.gemm, pyclgemm.plan, pyclgemm.explain, pyclgemm.pack):
             operands = [x] if function is pyclgemm.pack else [x, x]
             with raises(pyclgemm.UnsupportedError, f"the operands are {dtype}", repr(gpu.name)):
