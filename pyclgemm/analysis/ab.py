@@ -266,9 +266,14 @@ def default_log() -> Path:
     return user_data_path("pyclgemm") / "ab.jsonl"
 
 
+def record_line(record: Record) -> str:
+    """A record as a line of a log."""
+    return json.dumps({"record": _VERSION, **asdict(record)})
+
+
 def append_record(path: Path, record: Record) -> None:
     """Append a record to a log, as one line in one write; may raise `FileError`."""
-    append_line(path, json.dumps({"record": _VERSION, **asdict(record)}), LOG)
+    append_line(path, record_line(record), LOG)
 
 
 #: Most characters of a line of a log; messages of jsonschema about a longer one take seconds.

@@ -14,7 +14,7 @@ from ..codegen.matrix_units import element_unit, elements_wanted
 from ..device.traits import DeviceTraits
 from ..errors import ArgumentError, PyclgemmError, printable
 from ..families.registry import family_of
-from ..host.files import Purpose, write_whole
+from ..host.files import Purpose, check_writable, write_whole
 from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record
 from .ceilings import peak_of
@@ -215,6 +215,16 @@ def new_figure() -> Any:
     except ImportError as error:
         raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
     return Figure(figsize=(8, 5), layout="constrained")
+
+
+def check_plot(path: Path) -> None:
+    """Raise if a plot could not be drawn to a file: by its suffix, its folder, or Matplotlib."""
+    formats = new_figure().canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise ArgumentError(
+            f"plot is {str(path)!r}, whose suffix is no format of Matplotlib: {', '.join(formats)}"
+        )
+    check_writable(path, PLOT)
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:

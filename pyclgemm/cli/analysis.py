@@ -15,6 +15,7 @@ from ..analysis import precision as precisions
 from ..analysis import profile as profiles
 from ..analysis.operands import DISTRIBUTIONS
 from ..device.traits import DeviceTraits, type_of
+from ..errors import FileError
 from ..host.files import check_writable
 from ..problem.product import Product
 from ..problem.shape import GemmShape
@@ -197,7 +198,12 @@ def ab(
                 report=options.add_task(progress, change, len(shapes)),
             )  # fmt: skip
         console.print(report.record_table(record))
-        comparisons.append_record(path, record)
+        try:
+            comparisons.append_record(path, record)
+        except FileError:
+            click.echo("This record was not saved; as a line of a log it is:")
+            click.echo(comparisons.record_line(record))
+            raise
     console.print(f"log: {path}")
 
 
@@ -256,9 +262,10 @@ def precision(
     beyond it is not timed, and the exit code is 1. The algorithms are timed in turn. Nothing else
     should run on the device meanwhile. Ctrl-C shows the results so far.
     """
-    for path, purpose in ((csv, precisions.TABLE), (plot, report.PLOT)):
-        if path is not None:
-            check_writable(path, purpose)
+    if csv is not None:
+        check_writable(csv, precisions.TABLE)
+    if plot is not None:
+        report.check_plot(plot)
     console = options.open_console(file_width=160)
     _context, queue = options.open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
@@ -318,7 +325,7 @@ def profile(
     else should run on the device meanwhile.
     """
     if plot is not None:
-        check_writable(plot, report.PLOT)
+        report.check_plot(plot)
     console = options.open_console()
     with console.status("looking for devices") as status:
 

@@ -26,6 +26,7 @@ from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits, traits_of
 from ..errors import ArgumentError, PyclgemmError, UnsupportedError, shown
 from ..families.registry import problem_on
+from ..host.files import check_writable
 from ..host.process import postponed
 from ..measure.bench import Bench, Pace
 from ..measure.filled_queue import Clock, blocker_of
@@ -173,6 +174,7 @@ class Calibrator:
             ) from error
         self._traits = traits_of(queue.device)
         self._path = user_file(self._traits)
+        check_writable(self._path, database.DATABASE)
         self._known = database.load_database()
         self._samples: dict[tuple[str, str], list[Sample]] = {}
 
