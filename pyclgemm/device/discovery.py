@@ -3,17 +3,20 @@
 No loader finds Intel's runtime from PyPI (``intel-opencl-rt``): its registry file names a folder
 of the machine that built the wheel. Loaders read the registry once, at the first OpenCL call of a
 process. For that call `register_runtimes` points them to a temporary registry with the system's
-entries and the library's true path. pyopencl's bundled loader finds pocl's wheel by itself.
+entries and the library's true path; on Windows, where the loader also takes names of libraries
+from a variable, to the library itself.
 """
 
 import functools
 import importlib.metadata
 import logging
 import os
+import platform as host_platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +28,9 @@ from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
 
 NO_DEVICE = "the platform offers no device"
 
-#: The file name under which Intel's library is loaded.
-INTEL_LIBRARY = "libintelocl.so"
+#: The distribution on PyPI that has Intel's runtime, and the file names of its library.
+INTEL_WHEEL = "intel-opencl-rt"
+INTEL_LIBRARY, _INTEL_DLL = "libintelocl.so", "intelocl64.dll"
 
 #: Variables that choose runtimes: ocl-icd reads the first two, Khronos's loader the first and last.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
@@ -129,10 +133,38 @@ def _examine(device: cl.Device) -> FoundDevice:
 
 
 def _nothing_works() -> UnsupportedError:
-    seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in find_devices())
-    return UnsupportedError(
-        f"no OpenCL device works ({seen or 'none was found'}): install a GPU's driver with its "
-        'OpenCL runtime, or a runtime for the CPU: pip install "pyclgemm[cpu]"'
+    found = find_devices()
+    seen = "; ".join(f"{one.name or one.platform}: {one.reason}" for one in found)
+    hint = what_helps([one.platform for one in found])
+    return UnsupportedError(f"no OpenCL device works ({seen or 'none was found'}): {hint}")
+
+
+def what_helps(platforms: list[str]) -> str:
+    """What to do on this very machine if no device works; `platforms` are those that were found."""
+    chosen = [f"{name}={value}" for name in LOADER_VARIABLES if (value := os.environ.get(name))]
+    if chosen and not platforms:
+        return (
+            f"the environment chooses the runtimes by {' and '.join(chosen)}, where none is found; "
+            "unset it, or have it name the .icd files of a runtime"
+        )
+    if installed_intel_library() and not chosen and not any("Intel" in one for one in platforms):
+        return (
+            f"{INTEL_WHEEL} is installed but was not loaded; import pyclgemm before the first "
+            "OpenCL call of the process"
+        )
+    driver = "install a GPU's driver with its OpenCL runtime"
+    if sys.platform == "darwin":
+        return (
+            "macOS has OpenCL of its own, which pyopencl from PyPI finds; conda's finds it with "
+            "conda install -c conda-forge ocl_icd_wrapper_apple"
+        )
+    if host_platform.machine().lower() in ("x86_64", "amd64"):
+        return f'{driver}, or a runtime for the CPU: pip install "pyclgemm[cpu]"'
+    if sys.platform == "win32":
+        return f"{driver}; on Arm, Microsoft's store has an OpenCL Compatibility Pack"
+    return (
+        f"{driver}, or pocl for the CPU, which PyPI does not have for this processor: "
+        "apt install pocl-opencl-icd, or conda install -c conda-forge pyopencl pocl"
     )
 
 
@@ -140,7 +172,7 @@ def _nothing_works() -> UnsupportedError:
 def register_runtimes() -> Path | None:
     """Make the loader find Intel's runtime from PyPI, before a process's first OpenCL call.
 
-    Nothing changes without the wheel, off Linux, or if one of `LOADER_VARIABLES` chooses runtimes.
+    Nothing changes without the wheel, on macOS, or if one of `LOADER_VARIABLES` chooses runtimes.
     It never raises. It returns the library that was registered.
     """
     try:
@@ -148,25 +180,35 @@ def register_runtimes() -> Path | None:
         library = runtime_to_register(os.environ, registries)
         if library is None:
             return None
-        with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
-            for entry in _entries(registries):
-                if not _intel_library_of(entry):
-                    shutil.copyfile(entry, Path(folder, entry.name))
-            Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
-            os.environ["OCL_ICD_VENDORS"] = folder
+        with _registry_of(library, registries) as (variable, value):
+            os.environ[variable] = value
             try:
                 cl.get_platforms()
             finally:
-                del os.environ["OCL_ICD_VENDORS"]
+                del os.environ[variable]
         return library
     except Exception:  # an import of the library must not fail
         logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
         return None
 
 
+@contextmanager
+def _registry_of(library: Path, registries: list[Path]) -> Iterator[tuple[str, str]]:
+    """The variable that shows a library to the loader beside the others, and its value."""
+    if sys.platform == "win32":
+        yield "OCL_ICD_FILENAMES", str(library)
+        return
+    with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
+        for entry in _entries(registries):
+            if not _intel_library_of(entry):
+                shutil.copyfile(entry, Path(folder, entry.name))
+        Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
+        yield "OCL_ICD_VENDORS", folder
+
+
 def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
     """The library to register; None if the loader finds one, or the user chose runtimes."""
-    if not sys.platform.startswith("linux") or any(map(environment.get, LOADER_VARIABLES)):
+    if sys.platform == "darwin" or any(map(environment.get, LOADER_VARIABLES)):
         return None
     named = filter(None, map(_intel_library_of, _entries(registries)))
     return None if any(map(Path.is_file, named)) else installed_intel_library()
@@ -175,10 +217,11 @@ def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) 
 def installed_intel_library() -> Path | None:
     """Find the library of Intel's wheel by the wheel's own list of files."""
     try:
-        files = importlib.metadata.files("intel-opencl-rt") or []
+        files = importlib.metadata.files(INTEL_WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = (Path(str(file.locate())).resolve() for file in files if file.name == INTEL_LIBRARY)
+    name = _INTEL_DLL if sys.platform == "win32" else INTEL_LIBRARY
+    found = (Path(str(file.locate())).resolve() for file in files if file.name == name)
     return next(filter(Path.is_file, found), None)
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sys
+from configparser import ConfigParser
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from packaging.requirements import Requirement
 
 from pyclgemm.device import discovery, probe
 from pyclgemm.device.probe import is_software
@@ -28,7 +31,7 @@ from pyclgemm.device.traits import (
     type_of,
 )
 from pyclgemm.errors import ArgumentError, UnsupportedError
-from tests.support.system import ended, start_python
+from tests.support.system import ROOT, ended, start_python
 
 find_library = discovery.installed_intel_library
 
@@ -42,6 +45,14 @@ def wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(discovery, "installed_intel_library", lambda: library)
     monkeypatch.setattr(sys, "platform", "linux")
     return library
+
+
+@pytest.fixture
+def uncached():
+    """`register_runtimes` forgets that it was called, before and after the test."""
+    discovery.register_runtimes.cache_clear()
+    yield
+    discovery.register_runtimes.cache_clear()
 
 
 @pytest.fixture
@@ -70,9 +81,9 @@ def test_the_library_is_shown_where_the_loader_misses_it(
     assert discovery.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
 
 
-def test_nothing_is_registered_off_linux_or_without_the_wheel(wheel, registry, monkeypatch):
+def test_nothing_is_registered_on_macos_or_without_the_wheel(wheel, registry, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(sys, "platform", "win32")
+        patched.setattr(sys, "platform", "darwin")
         assert discovery.runtime_to_register({}, [registry]) is None
     missing = Mock(side_effect=PackageNotFoundError)
     monkeypatch.setattr("importlib.metadata.files", missing)
@@ -81,11 +92,35 @@ def test_nothing_is_registered_off_linux_or_without_the_wheel(wheel, registry, m
     assert discovery.runtime_to_register({}, [registry]) is None
 
 
-@pytest.mark.parametrize("error", [None, RuntimeError("no platform")], ids=str)
-def test_the_first_call_of_the_loader_sees_all_entries(wheel, registry, monkeypatch, error):
-    (registry / "intel.icd").write_text(f"/gone/{discovery.INTEL_LIBRARY}\n")
+@pytest.fixture
+def no_choice(monkeypatch):
+    """An environment that chooses no runtimes."""
     for name in discovery.LOADER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+
+
+def test_windows_takes_the_library_itself_at_the_first_call(
+    tmp_path, monkeypatch, no_choice, uncached
+):
+    monkeypatch.setattr(sys, "platform", "win32")
+    library = tmp_path / "intelocl64.dll"
+    library.touch()
+    files = [Mock(locate=lambda name=name: tmp_path / name) for name in ("x.dll", library.name)]
+    for file, name in zip(files, ("x.dll", library.name), strict=True):
+        file.name = name
+    monkeypatch.setattr("importlib.metadata.files", lambda wheel: files)
+    seen = Mock(side_effect=lambda: seen.append(os.environ["OCL_ICD_FILENAMES"]), append=Mock())
+    monkeypatch.setattr(discovery.cl, "get_platforms", seen)
+    assert discovery.register_runtimes() == library
+    seen.append.assert_called_once_with(str(library))
+    assert "OCL_ICD_FILENAMES" not in os.environ
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no platform")], ids=str)
+def test_the_first_call_of_the_loader_sees_all_entries(
+    wheel, registry, monkeypatch, no_choice, uncached, error
+):
+    (registry / "intel.icd").write_text(f"/gone/{discovery.INTEL_LIBRARY}\n")
     folders = []
 
     def first_call():
@@ -97,15 +132,60 @@ def test_the_first_call_of_the_loader_sees_all_entries(wheel, registry, monkeypa
 
     monkeypatch.setattr(discovery, "system_registries", lambda: [registry])
     monkeypatch.setattr(discovery.cl, "get_platforms", first_call)
-    discovery.register_runtimes.cache_clear()
-    try:
-        shown = None if error else wheel
-        assert [discovery.register_runtimes() for _ in range(2)] == [shown, shown]
-    finally:
-        discovery.register_runtimes.cache_clear()
+    shown = None if error else wheel
+    assert [discovery.register_runtimes() for _ in range(2)] == [shown, shown]
     (folder,) = folders  # it was called once
     assert not folder.exists()
     assert "OCL_ICD_VENDORS" not in os.environ
+
+
+#: A system's name and processor as Python has them, those by which PyPI names wheels for it, and a
+#: word of what helps there if no device works.
+SYSTEMS = [
+    ("linux", "x86_64", "pip install"),
+    ("linux", "aarch64", "apt install pocl-opencl-icd"),
+    ("win32", "AMD64", "pip install"),
+    ("win32", "ARM64", "Compatibility Pack"),
+    ("darwin", "arm64", "ocl_icd_wrapper_apple"),
+    ("darwin", "x86_64", "ocl_icd_wrapper_apple"),
+]
+
+
+@pytest.mark.parametrize(("system", "machine", "words"), SYSTEMS)
+def test_the_hint_is_for_this_system_and_names_the_extra_where_that_installs_something(
+    monkeypatch, no_choice, system, machine, words
+):
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(discovery.host_platform, "machine", lambda: machine)
+    monkeypatch.setattr(discovery, "installed_intel_library", lambda: None)
+    hint = discovery.what_helps([])
+    assert words in hint
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    lines = settings["options.extras_require"]["cpu"].strip().splitlines()
+    here = {"sys_platform": system, "platform_machine": machine}
+    wanted = [one.name for one in map(Requirement, lines) if one.marker.evaluate(here)]
+    assert ("pyclgemm[cpu]" in hint) == bool(wanted)
+    # PyPI has wheels of these, and of no other runtime.
+    has_wheels = (system, machine) in {("linux", "x86_64"), ("win32", "AMD64")}
+    assert wanted == (["intel-opencl-rt", "intel-cmplr-lib-rt"] if has_wheels else [])
+
+
+def test_the_hint_names_what_hides_the_runtimes(monkeypatch, no_choice, wheel):
+    assert "import pyclgemm before the first OpenCL call" in discovery.what_helps(["PoCL"])
+    assert "import pyclgemm" not in discovery.what_helps(["Intel(R) OpenCL"])
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
+    assert "OCL_ICD_VENDORS=/nowhere" in discovery.what_helps([])
+    assert "OCL_ICD_VENDORS" not in discovery.what_helps(["PoCL"])  # it has found one
+
+
+def test_a_registry_without_runtimes_is_named(tmp_path):
+    environment = {**os.environ, "OCL_ICD_VENDORS": str(tmp_path)}
+    script = "import numpy, pyclgemm; pyclgemm.matmul(*numpy.ones((2, 3, 3), 'f'))"
+    process = start_python("-c", script, environment=environment)
+    output, _ = process.communicate(timeout=120)
+    assert "UnsupportedError: no OpenCL device works (none was found): the environment" in output
+    assert f"OCL_ICD_VENDORS={tmp_path}" in output
 
 
 def test_the_real_wheel_is_visible_after_import(tmp_path):
@@ -241,7 +321,7 @@ def test_a_broken_device_is_listed_with_the_reason_and_not_used(machine):
     assert (found[1].traits, found[1].reason) == (None, "cannot build and run a kernel: error: no")
     assert [one.device for one in discovery.working_devices()] == [works]
     machine([broken], broken=[broken])
-    message = r'Broken: cannot build .* pip install "pyclgemm\[cpu\]"'
+    message = f"Broken: cannot build .*{re.escape(discovery.what_helps(['Some']))}"
     for choose in (discovery.default_device, lambda: discovery.choose_device(None)):
         with pytest.raises(UnsupportedError, match=message):
             choose()
