@@ -22,7 +22,8 @@ from ..measure.verify import MeasuredError
 from ..problem.precision import PRECISIONS, resolve_precision, result_dtypes
 from ..problem.shape import GemmShape
 from .operands import Operands, make_operands, plan_contender, random_operands
-from .report import new_figure, new_table, save_figure, speed_text, time_text
+from .report import new_figure, save_figure, speed_text, time_text
+from .tables import new_table
 
 #: The most multiply-adds of a reference; for larger products it has some rows and columns.
 _MOST_WORK = 1 << 29
@@ -104,8 +105,9 @@ def report_table(report: Report) -> Table:
     """Tabulate the algorithms that ran; `reasons` lists the others."""
     table = new_table(
         f"{report.title}, on {report.device}",
-        "operands", "result", "algorithm", "path", ">time", ">speed", f">x {BASELINE.precision}",
-        ">largest error", ">rms", ">bound", "",
+        "operands", "result", "algorithm", "path", ">time", ">speed", f">x {BASELINE.operand}",
+        ">max error", ">rms", ">bound", "",
+        groups=[(0, 1, 2), (4, 5, 6), (7, 8, 9), (3, 10)],
     )  # fmt: skip
     previous = ""
     for row in report.rows:
@@ -129,13 +131,15 @@ def report_table(report: Report) -> Table:
     return table
 
 
-def reasons(report: Report) -> list[str]:
-    """The reason for each algorithm that did not run."""
-    return [
-        f"{row.algorithm.name}: {row.reason or 'not reached'}"
-        for row in report.rows
-        if row.error is None
-    ]
+def reasons(report: Report) -> dict[str, list[str]]:
+    """The algorithms that did not run by the reason, which many of them share."""
+    algorithms: dict[str, list[str]] = {}
+    for row in report.rows:
+        if row.error is None:
+            # The algorithm's name is left out of its reason.
+            reason = row.reason.removeprefix(f"precision is {row.algorithm.precision}, for which ")
+            algorithms.setdefault(reason or "not reached", []).append(row.algorithm.name)
+    return algorithms
 
 
 def write_csv(report: Report, path: Path) -> None:

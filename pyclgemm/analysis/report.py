@@ -19,19 +19,9 @@ from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record
 from .ceilings import peak_of
 from .profile import Analysis, Profile
+from .tables import new_table
 
 _UNKNOWN = "unknown"
-
-
-def new_table(title: str | None, *headings: str, **options: Any) -> Table:
-    """A table; ">" before a heading aligns its column to the right, "*" behind it allows folds."""
-    table = Table(title=title, title_justify="left", **options)
-    for heading in headings:
-        name, can_fold = heading.strip(">*"), heading.endswith("*")
-        overflow: Any = "fold" if can_fold else "ellipsis"
-        justify: Any = "right" if heading.startswith(">") else "left"
-        table.add_column(name, justify=justify, overflow=overflow, no_wrap=not can_fold)
-    return table
 
 
 def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
@@ -310,8 +300,8 @@ def record_table(record: Record) -> Table:
     change = f"{record.base} -> {record.change}"
     title = f"{record.technique}: {change}, {record.types}, on {record.device}"
     headings = ("shape", ">GFLOPS before", ">after", ">ratio", "limited by*")
-    table = new_table(title, *headings, show_footer=True)
-    table.columns[1].no_wrap = table.columns[2].no_wrap = False
+    groups = [(0,), (1, 2, 3), (4,)]
+    table = new_table(title, *headings, show_footer=True, groups=groups)
     table.columns[0].footer = Text(record.verdict, style=_STYLES.get(record.verdict, "bold"))
     if record.ratio is not None:
         table.columns[3].footer = f"{record.ratio:.3f} ± {record.spread:.3f}"

@@ -7,13 +7,17 @@ import sys
 from pathlib import Path
 
 import click
+from rich.padding import Padding
 from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
 from ..analysis import ab as comparisons
 from ..analysis import ceilings, report
 from ..analysis import precision as precisions
 from ..analysis import profile as profiles
 from ..analysis.operands import DISTRIBUTIONS
+from ..analysis.tables import new_table
 from ..device.traits import DeviceTraits, type_of
 from ..errors import FileError
 from ..host.files import check_writable
@@ -40,7 +44,8 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
     if sys.stdout.isatty():
-        options.open_console().print(Syntax(text, "c", background_color="default"))
+        shown = Syntax(text, "c", background_color="default", word_wrap=True)
+        options.open_console().print(shown)
     else:
         click.echo(text, nl=False)
 
@@ -81,14 +86,18 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
         "packed": report.describe_packing(problem, choice.config, kernels),
         "kernels": ", ".join(kernels),
     }
+    console = options.open_console(highlight=False)
+    text = Table.grid(padding=(0, 1))
     for name, value in lines.items():
-        click.echo(f"{name:8} {value}")
+        text.add_row(f"{name:8}", value)
+    console.print(text)
     if top > 1:
-        table = report.new_table("Predicted times", ">time", "path", "configuration*", "from")
+        headings = (">time", "path", "configuration*", "from")
+        table = new_table("Predicted times", *headings, groups=[(0, 1, 3), (2,)])
         for one in [choice, *choice.alternatives][:top]:
             time = "unknown" if one.seconds is None else report.time_text(one.seconds)
             table.add_row(time, one.path, str(one.config), one.level)
-        options.open_console().print(table)
+        console.print(table)
 
 
 _rounds_option = click.option(
@@ -204,7 +213,7 @@ def ab(
             click.echo("This record was not saved; as a line of a log it is:")
             click.echo(comparisons.record_line(record))
             raise
-    console.print(f"log: {path}")
+    click.echo(f"log: {path}")
 
 
 def _arguments_of(context: click.Context) -> list[str]:
@@ -284,16 +293,17 @@ def precision(
     console.print(precisions.report_table(result))
     if left_out := precisions.reasons(result):
         console.print("\nnot on this device:")
-        for line in left_out:
-            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        for reason, algorithms in left_out.items():
+            text = "\n".join((*algorithms, f"  {reason}"))
+            console.print(Padding(Text(text), (0, 0, 0, 2)), highlight=False)
     if interrupted:
         console.print("Interrupted: these are the results so far.", style="yellow")
     if csv is not None:
         precisions.write_csv(result, csv)
-        console.print(f"table: {csv}")
+        click.echo(f"table: {csv}")
     if plot is not None:
         precisions.plot_report(result, plot)
-        console.print(f"plot: {plot}")
+        click.echo(f"plot: {plot}")
     if any(row.verdict == "exceeded" for row in result.rows):
         raise click.ClickException("an error exceeds its bound: see above")
 
@@ -341,4 +351,4 @@ def profile(
     console.print(report.profile_table(result))
     if plot is not None:
         report.plot_roofline(result, plot)
-        console.print(f"roofline: {plot}")
+        click.echo(f"roofline: {plot}")

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis.operands import make_operands, plan_contender
-from ..analysis.report import new_table
+from ..analysis.tables import new_table
 from ..api.dense import DenseLayer
 from ..device.discovery import FoundDevice
 from ..device.traits import traits_of

@@ -9,9 +9,9 @@ from typing import Any, cast
 import click
 import pyopencl as cl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ..analysis.tables import FittedTable, new_table
 from ..device.discovery import FoundDevice, choose_device, find_devices, working_devices
 from ..device.threads import place_threads
 from ..device.traits import DeviceTraits
@@ -21,15 +21,13 @@ from ..resources import library_version
 from .options import device_option, examples, open_console
 
 
-def device_table(devices: Sequence[FoundDevice]) -> Table:
-    """Tabulate devices in the order of `find_devices`; it fits 80 columns."""
-    table = Table(title="OpenCL devices, best first", title_justify="left", show_lines=True)
-    table.add_column("rank", justify="right", no_wrap=True)
-    table.add_column("device, platform and driver", overflow="fold", ratio=1)
-    table.add_column("architecture", no_wrap=True)
-    table.add_column("units", justify="right", no_wrap=True)
-    table.add_column("beside float32", no_wrap=True)
-    table.add_column("kernels", no_wrap=True)
+def device_table(devices: Sequence[FoundDevice]) -> FittedTable:
+    """Tabulate devices in the order of `find_devices`."""
+    table = new_table(
+        "OpenCL devices, best first",
+        ">rank", "device, platform and driver*", "architecture", ">units", "beside float32",
+        "kernels", groups=[(0,), (1,), (2, 3), (4, 5)], show_lines=True,
+    )  # fmt: skip
     for rank, one in enumerate(devices):
         traits = one.traits
         if traits is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,8 +31,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def open_console(file_width: int = 120, **options: Any) -> Console:
-    """A console as wide as the terminal; in a file or a pipe, `file_width` columns wide."""
-    width = None if sys.stdout.isatty() else file_width
+    """A console as wide as $COLUMNS or the terminal; else, in a file or pipe, as `file_width`."""
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = None if is_known else file_width
     return Console(width=width, markup=False, **options)
 
 

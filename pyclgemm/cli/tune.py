@@ -14,7 +14,8 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from ..analysis.report import new_table, speed_text
+from ..analysis.report import speed_text
+from ..analysis.tables import new_table
 from ..codegen.config import Config
 from ..errors import UnsupportedError
 from ..host.process import postponed
@@ -46,8 +47,9 @@ from . import options
     "--shapes",
     type=lambda text: options.parsed(options.parse_products, text),
     default="square",
-    metavar="|".join((*options.SUITES, "FILE", "MxNxK[:NT][+7][*100],...")),
-    help="The products to tune for, separated by commas. :NT says which operands are stored "
+    metavar="SHAPES",
+    help=f"The products to tune for, separated by commas: suites ({', '.join(options.SUITES)}), "
+    "files, and shapes MxNxK[:NT][+7][*100]. :NT says which operands are stored "
     "transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products.",
 )
 @click.option(
@@ -106,7 +108,7 @@ def tune(
     try:
         with postponed():
             path = tuner.save_result(result, contribute)
-            console.print(f"saved in {path}")
+            click.echo(f"saved in {path}")
             reload_database()
     except Exception:
         click.echo("These records were not saved; a file with this content is a database:")
@@ -191,7 +193,8 @@ def shown_progress(console: Console, budget: float) -> Iterator[Callable[[Progre
 def result_table(result: tuner.TuningResult) -> Table:
     """The best configuration of each shape, its speed and its gain."""
     title = f"{result.traits.name}, {result.dtype}, {result.precision}"
-    table = new_table(title, "m x n x k", ">speed", ">gain", ">tried", "configuration*")
+    headings = ("m x n x k", ">speed", ">gain", ">tried", "configuration*")
+    table = new_table(title, *headings, groups=[(0,), (1, 2, 3), (4,)])
     for standing in result.standings:
         if standing.best is None:
             table.add_row(str(standing.shape), "-", "-", "0", "-")
@@ -252,7 +255,8 @@ def dry_run_tables(
             f"precision is {algorithm.name}, which no kernel computes on {traits.name!r}"
         )
     title = f"{traits.name}: configurations for {dtype}, {algorithm.name}"
-    spaces = new_table(title, "family", "coordinates*", ">points", ">of them valid")
+    headings = ("family", "coordinates*", ">points", ">of them valid")
+    spaces = new_table(title, *headings, groups=[(0,), (1,), (2, 3)])
     for family in families:
         # A batch leaves out families that do not suit it; a single product shows all.
         if not any(one.batch is None or suits(family, one, traits) for one in problems):

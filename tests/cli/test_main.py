@@ -41,7 +41,7 @@ def test_devices_are_listed_and_selected_by_number(device):
 
 
 def test_a_skipped_device_has_a_reason(no_device):
-    output = output_of("devices", code=1)
+    output = output_of("devices", code=1, width=160)
     for part in ("Broken Device", "skipped: no kernel builds", discovery.what_helps(["Platform"])):
         assert part in output
 

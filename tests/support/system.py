@@ -62,9 +62,10 @@ def text_of(table):
     return captured.get()
 
 
-def output_of(*arguments, code=0, command=main):
+def output_of(*arguments, code=0, command=main, width=120):
     """What a command prints that ends with this status, or one of these: never a traceback."""
-    result = CliRunner().invoke(command, [str(one) for one in arguments])
+    runner = CliRunner(env={"COLUMNS": width and str(width)})
+    result = runner.invoke(command, [str(one) for one in arguments])
     codes = code if isinstance(code, tuple) else (code,)
     assert result.exit_code in codes, result.output
     assert "Traceback" not in result.output
