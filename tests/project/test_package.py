@@ -3,14 +3,15 @@
 import ast
 import doctest
 import importlib
+import os
 import pkgutil
 import re
+import shutil
 from configparser import ConfigParser
 from pathlib import Path
 from typing import get_args
+from unittest.mock import patch
 
-import numpy as np
-import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
@@ -18,8 +19,10 @@ from pyclgemm.errors import PyclgemmError
 from pyclgemm.families.registry import FAMILIES
 from pyclgemm.resources import resource_folder
 from pyclgemm.selection.records import Kind
+from tests.support import system
 from tests.support.checks import raises
-from tests.support.system import ROOT
+from tests.support.examples import names
+from tests.support.system import ROOT, ended, start_python
 
 PACKAGE = Path(pyclgemm.__file__).parent
 MODULES = list(pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm."))
@@ -34,11 +37,11 @@ NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
 def test_examples_in_docstrings(queue, name):
     if name in NEEDED:
         pytest.importorskip(NEEDED[name])
-    names = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
-    names |= {"queue": queue, "np": np, "cl_array": cl_array, "pyclgemm": pyclgemm}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     report = []
-    for example in doctest.DocTestFinder().find(importlib.import_module(name), extraglobs=names):
+    for example in doctest.DocTestFinder().find(
+        importlib.import_module(name), extraglobs=names(queue)
+    ):
         runner.run(example, out=report.append)
     assert not runner.summarize(verbose=False).failed, "".join(report)
 
@@ -147,6 +150,32 @@ def test_a_wheel_has_every_package():
         pattern = settings["options.package_data"][f"pyclgemm.{folder}"]
         files = {path for path in (ROOT / folder).rglob("*.*") if path.suffix in (".mako", ".json")}
         assert files == {*(ROOT / folder).glob(pattern)} != set()
+
+
+#: What a source tree has beside its files.
+_LEFT_BY_TOOLS = (".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
+
+
+def test_tests_run_from_a_source_distribution(tmp_path):
+    """It has every file of the tree but those of CI, and pytest collects its tests."""
+    pytest.importorskip("setuptools")
+    if not (ROOT / "setup.cfg").is_file():
+        pytest.skip("installed from a wheel: there is no setup.cfg")
+    tree = tmp_path / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*_LEFT_BY_TOOLS))
+    wanted = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
+    script = f"import setuptools.build_meta as meta; meta.build_sdist({str(tmp_path)!r})"
+    ended(start_python("-c", script, cwd=tree), 0)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(packed, tmp_path, filter="data")
+    (folder,) = tmp_path.glob("pyclgemm-*/")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {path for path in wanted - found if not path.startswith(".")} == set()
+    command = ("-m", "pytest", "--collect-only", "-q", "-n0", "tests/cli", "tests/benchmarks")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    with patch.object(system, "ROOT", folder):
+        output = ended(start_python(*command, environment=environment, cwd=folder), 0)
+    assert "tests collected" in output
 
 
 # ------------------------------------------------------------------------------ pages
