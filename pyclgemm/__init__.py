@@ -13,6 +13,7 @@ from .api.batched import gemm_batched, matmul  # noqa: E402
 from .api.dense import DenseLayer, pack  # noqa: E402
 from .api.gemm import gemm  # noqa: E402
 from .api.plan import GemmPlan, explain, plan  # noqa: E402
+from .device.queues import default_queue, devices  # noqa: E402
 from .errors import (  # noqa: E402
     AllocationError,
     ArgumentError,
@@ -36,15 +37,20 @@ from .families.wgmma.codegen import WgmmaConfig  # noqa: E402
 from .host.caches import CacheWarning  # noqa: E402
 from .mra.transform import TransformPlan, plan_transform3d, transform3d  # noqa: E402
 from .problem.problem import Epilogue  # noqa: E402
+from .resources import library_version  # noqa: E402
 from .runtime.arrays import PackedMatrix  # noqa: E402
 from .selection.select import Choice  # noqa: E402
 
 if TYPE_CHECKING:
     from .tuning.calibrate import calibrate
 
+    __version__: str
+
 
 def __getattr__(name: str) -> Any:
-    """Import `calibrate` when it is used, as most programs do not need it."""
+    """Import `calibrate` and find the version when they are used: most programs need neither."""
+    if name == "__version__":
+        return library_version()
     if name != "calibrate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .tuning.calibrate import calibrate
@@ -81,7 +87,10 @@ __all__ = [
     "WgmmaConfig",
     "XgemmConfig",
     "XgemmDirectConfig",
+    "__version__",
     "calibrate",
+    "default_queue",
+    "devices",
     "explain",
     "gemm",
     "gemm_batched",

@@ -7,6 +7,7 @@ nor in every kind of editable install, so this module uses plain paths.
 
 import functools
 import importlib.metadata
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def library_version() -> str:
-    """The installed version, or "source tree"."""
+    """The installed version; of a source tree that of its setup.cfg, with "+source"."""
     try:
         return importlib.metadata.version("pyclgemm")
     except importlib.metadata.PackageNotFoundError:
-        return "source tree"
+        settings = ConfigParser()
+        settings.read(_PACKAGE.parent / "setup.cfg")
+        return settings.get("metadata", "version", fallback="0") + "+source"
 
 
 def resource_folder(name: str) -> Path:

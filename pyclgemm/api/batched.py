@@ -11,7 +11,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.config import Config
-from ..device.discovery import default_device
+from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..problem.problem import Epilogue
@@ -157,7 +157,7 @@ def matmul(
         A vector is a row on the left and a column on the right; leading dimensions broadcast. One
         launch computes all products of a stack, as in `gemm_batched`.
     queue : pyopencl.CommandQueue, optional
-        None takes the queue of a device array, else a queue on the best device.
+        None takes the queue of a device array, else that of `default_queue`.
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, whose element type is the result's, as for `gemm`. Without it the result has
         the operands' type, as in NumPy, but int32 for int8.
@@ -178,18 +178,11 @@ def matmul(
     """
     if not queue:
         queues = [one.queue for one in (a, b, out) if isinstance(one, cl_array.Array)]
-        queue = queues[0] if queues else _default()[0]
+        queue = queues[0] if queues else default_queue()
         if queue is None:
             raise ArgumentError("queue is None, and the device array has no queue: give one")
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
-
-
-@functools.cache
-def _default() -> tuple[cl.CommandQueue, cl.Context]:
-    """A queue, and its context: on Intel's CPU runtime a queue does not keep it alive."""
-    context = cl.Context([default_device()])
-    return cl.CommandQueue(context), context
 
 
 def _multiply(

@@ -128,7 +128,7 @@ def devices() -> None:
     """
     _show_devices()
     if not working_devices():
-        choose_device(None)  # raises an error that says how to install a runtime
+        choose_device("0")  # raises an error that says how to install a runtime
 
 
 @main.command(epilog=examples("demo", "demo --device pocl"))

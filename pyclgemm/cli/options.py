@@ -15,7 +15,7 @@ import pyopencl as cl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..device.discovery import choose_device
+from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.traits import typical_traits
 from ..errors import ArgumentError, shown
 from ..families.registry import FAMILIES
@@ -62,7 +62,7 @@ def add_task(progress: Progress, description: str, total: int) -> Callable[..., 
 
 
 def open_queue(device: str | None) -> tuple[cl.Context, cl.CommandQueue]:
-    """A context on the named device and a queue; Intel's queues do not keep their context alive."""
+    """A context on a device, as `choose_device` finds it, and a queue, which needs the context."""
     context = cl.Context([choose_device(device).device])
     return context, cl.CommandQueue(context)
 
@@ -98,7 +98,8 @@ def file_option(
 device_option = click.option(
     "--device",
     metavar="RANK|NAME",
-    help="A rank from `devices`, or a part of the name of a device or platform.",
+    help="A rank from `devices`, or a part of the name of a device or platform; by default what "
+    f"${DEVICE_VARIABLE} names, else the best device.",
 )
 dtype_option = click.option("--dtype", type=click.Choice(DTYPES), default="float32")
 precision_option = click.option(

@@ -26,6 +26,9 @@ from ..errors import ArgumentError, UnsupportedError, shown
 from .probe import is_software, summary
 from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
 
+#: The variable that names the device where a program names none.
+DEVICE_VARIABLE = "PYCLGEMM_DEVICE"
+
 NO_DEVICE = "the platform offers no device"
 
 #: The distribution on PyPI that has Intel's runtime, and the file names of its library.
@@ -61,25 +64,27 @@ def working_devices() -> list[FoundDevice]:
 
 
 @functools.cache
-def default_device() -> cl.Device:
+def best_device() -> FoundDevice:
     """The best working device; lower ranks are not probed."""
     for device in _list_devices()[0]:
-        if _examine(device).traits is not None:
-            return device
+        if (found := _examine(device)).traits is not None:
+            return found
     raise _nothing_works()
 
 
 def choose_device(selector: str | None) -> FoundDevice:
-    """Find the device that a user names; None means the best one.
+    """Find the device that a user names; None means that of $PYCLGEMM_DEVICE, else the best one.
 
     The selector is a rank, counted from 0, or a part of the device's or platform's name; its case
     does not matter. If several devices match, the best of them is chosen.
     """
+    name = "device" if selector is not None else f"${DEVICE_VARIABLE}"
+    selector = selector if selector is not None else os.environ.get(DEVICE_VARIABLE) or None
+    if selector is None:
+        return best_device()
     devices = working_devices()
     if not devices:
         raise _nothing_works()
-    if selector is None:
-        return devices[0]
     for rank, one in enumerate(devices):
         # Only the version of pocl's platform has the name "PoCL".
         version = one.device.platform.version if one.device is not None else ""
@@ -88,7 +93,7 @@ def choose_device(selector: str | None) -> FoundDevice:
             return one
     known = [f"{rank}: {one.name} ({one.platform})" for rank, one in enumerate(devices)]
     raise ArgumentError(
-        f"device is {shown(selector)}, which is neither the number nor part of the name of a "
+        f"{name} is {shown(selector)}, which is neither the number nor part of the name of a "
         f"device that works: {'; '.join(known)}"
     )
 

@@ -22,7 +22,7 @@ from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, wr
 from benchmarks.session.host_worker import BASELINE, own_bursts
 from benchmarks.session.session import Session
 from benchmarks.steps.steps import ladder_steps
-from pyclgemm.device.discovery import default_device
+from pyclgemm.device.discovery import best_device
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.families.registry import FAMILIES, violations
 from pyclgemm.measure.filled_queue import QueueBlocker
@@ -198,7 +198,7 @@ def test_a_built_in_file_is_hidden_for_a_while():
 @pytest.mark.first_runtime
 def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
     """A runtime compiles that step wrongly."""
-    traits = traits_of(default_device())
+    traits = traits_of(best_device().device)
     first, *others = ladder_steps(48, traits)
 
     def broken(config, *facts):

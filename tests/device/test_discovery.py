@@ -1,5 +1,6 @@
 """Runtimes that the loader does not find; traits, probes and the ranking of devices."""
 
+import gc
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pyopencl as cl
@@ -17,6 +18,7 @@ import pyopencl.array as cl_array
 import pytest
 from packaging.requirements import Requirement
 
+import pyclgemm
 from pyclgemm.device import discovery, probe
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import (
@@ -30,8 +32,9 @@ from pyclgemm.device.traits import (
     traits_of,
     type_of,
 )
-from pyclgemm.errors import ArgumentError, UnsupportedError
-from tests.support.system import ROOT, ended, start_python
+from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError, shown
+from tests.support.checks import raises
+from tests.support.system import ROOT, ended, rank_of, start_python
 
 find_library = discovery.installed_intel_library
 
@@ -305,24 +308,24 @@ def machine(monkeypatch):
         monkeypatch.setattr(discovery, "traits_of", traits)
         monkeypatch.setattr(discovery.cl, "get_platforms", lambda: platforms or [offered])
         discovery.find_devices.cache_clear()
-        discovery.default_device.cache_clear()
+        discovery.best_device.cache_clear()
 
     yield install
     discovery.find_devices.cache_clear()
-    discovery.default_device.cache_clear()
+    discovery.best_device.cache_clear()
 
 
 def test_a_broken_device_is_listed_with_the_reason_and_not_used(machine):
     works, broken = StandIn("Works", units=2), StandIn("Broken", units=64)
     machine([works, broken], broken=[broken])
-    assert discovery.default_device() is works
+    assert discovery.best_device().device is works
     found = discovery.find_devices()
     assert [one.device for one in found] == [works, broken]
     assert (found[1].traits, found[1].reason) == (None, "cannot build and run a kernel: error: no")
     assert [one.device for one in discovery.working_devices()] == [works]
     machine([broken], broken=[broken])
     message = f"Broken: cannot build .*{re.escape(discovery.what_helps(['Some']))}"
-    for choose in (discovery.default_device, lambda: discovery.choose_device(None)):
+    for choose in (discovery.best_device, lambda: discovery.choose_device(None)):
         with pytest.raises(UnsupportedError, match=message):
             choose()
 
@@ -337,7 +340,7 @@ def test_platforms_without_a_device_are_listed(machine, monkeypatch):
     no_platform = Mock(side_effect=cl.LogicError("PLATFORM_NOT_FOUND_KHR"))
     monkeypatch.setattr(discovery.cl, "get_platforms", no_platform)
     with pytest.raises(UnsupportedError, match="none was found"):
-        discovery.default_device()
+        discovery.best_device()
 
 
 def test_a_device_is_chosen_by_rank_or_by_part_of_a_name(machine):
@@ -352,7 +355,44 @@ def test_a_device_is_chosen_by_rank_or_by_part_of_a_name(machine):
             discovery.choose_device(wrong)
 
 
+def test_the_environment_names_the_device_where_the_caller_names_none(machine, monkeypatch):
+    first, second = StandIn("Fast One", units=8), StandIn("Slow One", units=2)
+    machine([first, second])
+    for value, chosen in (("", first), ("1", second), ("slow", second)):
+        monkeypatch.setenv("PYCLGEMM_DEVICE", value)
+        assert discovery.choose_device(None).device is chosen
+        assert discovery.choose_device("0").device is first
+    monkeypatch.setenv("PYCLGEMM_DEVICE", "no such")
+    with pytest.raises(ArgumentError, match=r"\$PYCLGEMM_DEVICE is 'no such'"):
+        discovery.choose_device(None)
+
+
 # Real devices
+
+
+def test_the_default_queue_is_kept_with_its_context(device, monkeypatch):
+    rank = [found.device for found in pyclgemm.devices()].index(device)
+    queue = pyclgemm.default_queue(rank)
+    for name in (str(rank), device):
+        assert pyclgemm.default_queue(name) is queue
+    monkeypatch.setenv("PYCLGEMM_DEVICE", str(rank))
+    assert pyclgemm.default_queue() is queue and queue.device == device
+    gc.collect()
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert (pyclgemm.gemm(pyclgemm.default_queue(), a, a.T.copy()) == a @ a.T).all()
+    for wrong in (1.5, True, [0]):
+        with raises(DtypeError, "device is", shown(wrong)):
+            pyclgemm.default_queue(wrong)
+    with raises(ArgumentError, "device is '99'"):
+        pyclgemm.default_queue(99)
+
+
+def test_matmul_of_numpy_arrays_uses_the_default_queue(device, monkeypatch):
+    monkeypatch.setenv("PYCLGEMM_DEVICE", rank_of(device))
+    a = np.ones((2, 2), np.float32)
+    monkeypatch.setattr(pyclgemm.api.batched, "through_device", run := MagicMock())
+    pyclgemm.matmul(a, a)
+    assert run.call_args.args[0] is pyclgemm.default_queue(device)
 
 
 def test_traits_are_found_once_and_make_sense(device):

@@ -8,11 +8,13 @@ import pkgutil
 import re
 import shutil
 from configparser import ConfigParser
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import get_args
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
+from click.testing import CliRunner
 
 import pyclgemm
 from pyclgemm.errors import PyclgemmError
@@ -139,11 +141,52 @@ def test_a_folder_is_in_the_package_or_beside_it_in_a_source_tree(
         resource_folder("databases")
 
 
-def test_a_wheel_has_every_package():
+@pytest.fixture
+def settings():
+    """The content of setup.cfg."""
     if not (ROOT / "setup.cfg").is_file():
         pytest.skip("installed from a wheel: there is no setup.cfg")
     settings = ConfigParser()
     settings.read(ROOT / "setup.cfg")
+    return settings
+
+
+def test_the_version_is_that_of_the_metadata(settings, monkeypatch):
+    stated = settings["metadata"]["version"]
+    assert pyclgemm.__version__.removesuffix("+source") == stated
+    missing = Mock(side_effect=PackageNotFoundError)
+    monkeypatch.setattr(pyclgemm.resources.importlib.metadata, "version", missing)
+    assert pyclgemm.__version__ == f"{stated}+source"
+
+
+def test_the_console_script_is_the_command_line_with_completion(settings):
+    name, entry = settings["options.entry_points"]["console_scripts"].strip().split(" = ")
+    module, function = entry.split(":")
+    command = getattr(importlib.import_module(module), function)
+    assert (name, command) == ("pyclgemm", system.main)
+    for shell, word in {"bash": "complete", "zsh": "compdef", "fish": "complete"}.items():
+        result = CliRunner(env={"_PYCLGEMM_COMPLETE": f"{shell}_source"}).invoke(
+            command, prog_name=name
+        )
+        assert word in result.output and "_PYCLGEMM_COMPLETE" in result.output
+    typed = {"_PYCLGEMM_COMPLETE": "bash_complete", "COMP_WORDS": "pyclgemm ", "COMP_CWORD": "1"}
+    offered = CliRunner(env=typed).invoke(command, prog_name=name).output
+    assert {"plain,devices", "plain,tune", "plain,explain"} <= set(offered.split())
+
+
+def test_extras_that_hints_name_exist(settings):
+    texts = [*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    named = {
+        extra.strip()
+        for path in texts
+        for extras in re.findall(r"(?:pyclgemm|\.)\[([a-z, ]+)\]", path.read_text(encoding="utf-8"))
+        for extra in extras.split(",")
+    }
+    assert {"cpu", "demo", "tune", "profile"} <= named
+    assert named <= set(settings["options.extras_require"])
+
+
+def test_a_wheel_has_every_package(settings):
     named = settings["options"]["packages"].split()
     assert {*named} == {"pyclgemm", *ROOMS, "pyclgemm.kernels_cl", "pyclgemm.databases"}
     for folder in ("kernels_cl", "databases"):
