@@ -419,13 +419,14 @@ def profile(
     configuration. `PyclgemmError` is raised if the product cannot run or its result is wrong.
     """
     traits = traits_of(queue.device)
+    padding = product.out.row_stride - product.problem.n
     product, choice = choose_for(product, traits, load_database(), path, parameters)
     report("kernels")
     analysis = analyse(queue, product, choice)
     report("operands and a check of the result")
     problem, trans = product.problem, (product.a.transposition, product.b.transposition)
     layout: Any = "".join("N" if one == "N" else "T" for one in trans)
-    shape = GemmShape(problem.m, problem.n, problem.k, layout)
+    shape = GemmShape(problem.m, problem.n, problem.k, layout, padding, problem.batch)
     operands = make_operands(queue, shape, problem.dtype, problem.result_dtype, trans=trans)
     precision = problem.precision
     plain = operands.plan(config=choice.config, precision=precision.name)

@@ -24,6 +24,13 @@ from .tables import new_table
 _UNKNOWN = "unknown"
 
 
+def describe_product(problem: GemmProblem) -> str:
+    """The sizes, types and arithmetic of a product, in words."""
+    batch = "" if problem.batch is None else f", {problem.batch} products"
+    sizes = f"{problem.m} x {problem.n} x {problem.k}{batch}"
+    return f"{sizes}, {problem.types}, {problem.precision.name}"
+
+
 def describe_unit(problem: GemmProblem, config: Config, traits: DeviceTraits) -> str:
     """Say which matrix unit computes a product with a configuration, or why none does."""
     precision = problem.precision
@@ -67,10 +74,7 @@ def profile_table(profile: Profile) -> Table:
     """Tabulate the figures, the verdict and the advice of a profile."""
     analysis = profile.analysis
     problem = analysis.product.problem
-    title = (
-        f"{problem.m} x {problem.n} x {problem.k}, {problem.types}, {problem.precision.name}, "
-        f"on {analysis.traits.name}"
-    )
+    title = f"{describe_product(problem)}, on {analysis.traits.name}"
     table = new_table(title, "what", "value*", show_header=False)
     for section in (_speed(profile), _kernel(analysis), _filling(analysis), _bytes(profile)):
         for name, value in section:
@@ -315,6 +319,7 @@ def record_table(record: Record) -> Table:
             f"{result.ratio:.3f}",
             " -> ".join(limits),
         )
-    for shape, reason in record.skipped.items():
-        table.add_row(shape, "-", "-", "-", Text(reason), style="dim")
+    for reason in dict.fromkeys(record.skipped.values()):
+        shapes = [shape for shape, its in record.skipped.items() if its == reason]
+        table.add_row("\n".join(shapes), "-", "-", "-", Text(reason), style="dim")
     return table

@@ -37,9 +37,10 @@ from . import options
 def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     """Print the OpenCL C that computes a product.
 
-    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. All kernels are printed
-    in the order of their launches. The output is coloured only on a terminal, so it can be piped
-    to a compiler.
+    It is the product of an (M, K) and a (K, N) matrix. In its shape :NT says which operands are
+    stored transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products. All
+    kernels are printed in the order of their launches. The output is coloured only on a terminal,
+    so it can be piped to a compiler.
     """
     kernels = kernel_sources(product, choice.config, traits)
     text = "\n".join(kernel.text for kernel in kernels)
@@ -66,16 +67,15 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
 def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:
     """Say which kernels compute a product, and why.
 
-    It is the product of an (M, K) and a (K, N) matrix, or BATCH of them. `unit` is the matrix
-    unit that is used, or why none is; `packed` says which operands are packed before the product,
-    and why.
+    It is the product of an (M, K) and a (K, N) matrix. In its shape :NT says which operands are
+    stored transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products. `unit`
+    is the matrix unit that is used, or why none is; `packed` says which operands are packed before
+    the product, and why.
     """
     problem = product.problem
-    batch = "" if problem.batch is None else f", {problem.batch} products"
     kernels = [kernel.name for kernel in kernel_sources(product, choice.config, traits)]
     lines = {
-        "product": f"{problem.m} x {problem.n} x {problem.k}{batch}, {problem.types}, "
-        f"{problem.precision.name}",
+        "product": report.describe_product(problem),
         "device": f"{traits.name} ({traits.architecture or 'unknown architecture'}), "
         f"{traits.platform} {traits.driver}",
         "path": choice.path,
@@ -133,10 +133,10 @@ _rounds_option = click.option(
 @click.option("--technique", metavar="TEXT", help="Name of the change in the record.")
 @click.option(
     "--shapes",
-    type=lambda text: options.parsed(options.parse_suite, text),
+    type=lambda text: options.parsed(options.parse_products, text),
     default="square",
-    metavar="square|dense|skinny|FILE|MxNxK,...",
-    help="The products on which the change is judged.",
+    metavar="SHAPES",
+    help=f"The products on which the change is judged: {options.SHAPES_HELP}",
 )
 @options.dtype_option
 @click.option("--precision", help="JAX's name of the arithmetic, such as TF32_TF32_F32.")
@@ -174,10 +174,11 @@ def ab(
 ) -> None:
     """Compare changes of a configuration with a baseline.
 
-    Change and baseline are checked, then timed in turn, on a suite of shapes. The change is kept
-    if it gains more than 2 % (geometric mean), and rejected if it loses more than that; less than
-    that, or less than the spread of the measurements, is noise. Nothing else should run on the
-    device meanwhile.
+    Change and baseline are checked, then timed in turn, on a suite of shapes. The change is kept if
+    it gains more than 2 % (geometric mean), and rejected if it loses more than that; less than
+    that, or less than the spread of the measurements, is noise. The exit code is 1 if a change
+    could be compared on no shape, or gave a wrong result. Nothing else should run on the device
+    meanwhile.
     """
     if table is not None:
         if changes:
@@ -200,6 +201,7 @@ def ab(
     with console.status("preparing operands and the device's ceilings"):
         _context, queue = options.open_queue(device)
         comparison = comparisons.Comparison(queue, shapes, dtype, precision, figures=not no_figures)
+    failed: list[str] = []
     for change in changes:
         with options.open_progress(console) as progress:
             record = comparison.run(
@@ -209,11 +211,14 @@ def ab(
         console.print(report.record_table(record))
         try:
             comparisons.append_record(path, record)
+            failed += [change] * (record.verdict == "failed")
         except FileError:
             click.echo("This record was not saved; as a line of a log it is:")
             click.echo(comparisons.record_line(record))
             raise
     click.echo(f"log: {path}")
+    if failed:
+        raise click.ClickException(f"failed, see above: {'; '.join(failed)}")
 
 
 def _arguments_of(context: click.Context) -> list[str]:
@@ -239,7 +244,12 @@ _GPU_SIZE, _CPU_SIZE = 2048, 512
     "precision 4096x4096x4096 --device NVIDIA --csv precisions.csv",
     "precision 64x3072x768 --data badly-scaled --plot precisions.png",
 )
-@click.argument("shape", metavar="[MxNxK]", type=options.parse_shape, required=False)
+@click.argument(
+    "shape",
+    metavar="[MxNxK]",
+    type=lambda text: options.parse_shape(text, plain=True),
+    required=False,
+)
 @options.device_option
 @click.option(
     "--data",
@@ -330,9 +340,9 @@ def profile(
 ) -> None:
     """Measure a product and say what limits it.
 
-    It is the product of an (M, K) and a (K, N) matrix. The ceilings of the device
-    (arithmetic, memory, launches) are measured once and kept in the user's folder. Nothing
-    else should run on the device meanwhile.
+    It is the product of an (M, K) and a (K, N) matrix; its shape is written as for `explain`. The
+    ceilings of the device (arithmetic, memory, launches) are measured once and kept in the user's
+    folder. Nothing else should run on the device meanwhile.
     """
     if plot is not None:
         report.check_plot(plot)

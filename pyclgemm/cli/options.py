@@ -21,7 +21,7 @@ from ..errors import ArgumentError, shown
 from ..families.registry import FAMILIES
 from ..problem.precision import DTYPES, result_dtypes
 from ..problem.problem import ACTIVATIONS
-from ..problem.shape import LAYOUTS, WANTED, GemmShape, Layout, shape_text
+from ..problem.shape import LAYOUTS, WANTED, GemmShape, Layout
 from ..resources import names_file
 from ..selection.database import load_database
 from ..selection.overrides import choose_for, parse_assignment
@@ -75,15 +75,12 @@ def parsed(parse: Callable[[str], Parsed], text: str, option: str | None = None)
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def parse_shape(text: str, *, batched: bool = False) -> GemmShape:
-    """Parse a product MxNxK or, if `batched`, also a batch MxNxK*BATCH."""
+def parse_shape(text: str, *, plain: bool = False) -> GemmShape:
+    """Parse one product as `GemmShape.parse` does; if `plain`, only MxNxK is taken."""
     shape = GemmShape.parse(text)
-    if shape is None or shape.layout != "NN" or shape.padding or (shape.batch and not batched):
-        form, example = "MxNxK", "1024x1024x512"
-        if batched:
-            form += " or MxNxK*BATCH"
-            example += " or 128x128x128*256 (2 products or more)"
-        raise click.BadParameter(f"{shown(text)} is not of the form {form}, such as {example}")
+    if shape is None or (plain and not shape.plain):
+        wanted = "MxNxK, such as 1024x1024x512" if plain else WANTED
+        raise click.BadParameter(f"{shown(text)} is not of the form {wanted}")
     return shape
 
 
@@ -149,12 +146,9 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
     """Give a command the options of a product; it is called with `Product`, path, parameters.
 
     If `chosen`, it is called with product, choice and traits instead: those of the named device, or
-    of a typical one. The product may then be a batch.
+    of a typical one.
     """
-    metavar = "MxNxK[*BATCH]" if chosen else "MxNxK"
-    argument = click.argument(
-        "shape", metavar=metavar, type=lambda text: parse_shape(text, batched=chosen)
-    )
+    argument = click.argument("shape", metavar="MxNxK[:NT][+7][*100]", type=parse_shape)
 
     @functools.wraps(command)
     def wrapped(
@@ -176,10 +170,11 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
                 param_hint="--result-dtype",
             )
         letters = ""
-        for name, flags in {"a": (trans_a, conjugate_a), "b": (trans_b, conjugate_b)}.items():
+        flags_by_name = {"a": (trans_a, conjugate_a), "b": (trans_b, conjugate_b)}
+        for stored_as, (name, flags) in zip(shape.layout, flags_by_name.items(), strict=True):
             if all(flags):
                 raise click.UsageError(f"--trans-{name} and --conjugate-{name} exclude each other")
-            letters += "T" if any(flags) else "N"
+            letters += "T" if any(flags) else stored_as
         stored = replace(shape, layout=cast(Layout, letters))
         product = stored.product(conjugate="a" * conjugate_a + "b" * conjugate_b, **described)
         override = (None if path == "auto" else path, dict(parameters))
@@ -258,6 +253,14 @@ SUITES: dict[str, tuple[GemmShape, ...]] = {
 }  # fmt: skip
 
 
+#: What `parse_products` reads, in words.
+SHAPES_HELP = (
+    f"suites ({', '.join(SUITES)}), files, and shapes MxNxK[:NT][+7][*100], separated by commas. "
+    ":NT says which operands are stored transposed, +7 puts 7 elements between rows, *100 makes a "
+    "batch of 100 products."
+)
+
+
 def parse_products(text: str) -> list[GemmShape]:
     """Parse names of `SUITES`, shapes (`GemmShape.parse`) and files, separated by commas.
 
@@ -279,17 +282,6 @@ def parse_products(text: str) -> list[GemmShape]:
             "or files of them are wanted, separated by commas"
         )
     return list(shapes)
-
-
-def parse_suite(text: str) -> list[GemmShape]:
-    """Parse shapes as `parse_products` does, without transposition, padding and batches."""
-    products = parse_products(text)
-    if other := next((one for one in products if not one.plain), None):
-        raise ArgumentError(
-            f"shapes has {str(other)!r}; only contiguous matrices that are not transposed, and no "
-            f"batches, are taken here: {shape_text(other.sizes)}"
-        )
-    return products
 
 
 def _named(item: str) -> tuple[GemmShape, ...]:

@@ -48,9 +48,7 @@ from . import options
     type=lambda text: options.parsed(options.parse_products, text),
     default="square",
     metavar="SHAPES",
-    help=f"The products to tune for, separated by commas: suites ({', '.join(options.SUITES)}), "
-    "files, and shapes MxNxK[:NT][+7][*100]. :NT says which operands are stored "
-    "transposed, +7 puts 7 elements between rows, *100 makes a batch of 100 products.",
+    help=f"The products to tune for: {options.SHAPES_HELP}",
 )
 @click.option(
     "--budget",

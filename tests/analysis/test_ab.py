@@ -175,7 +175,8 @@ def run(*arguments, changes=(), code=0):
 def test_the_command(device, cpu_only, home, timed, tmp_path):
     timed(before=1e-3, after=2e-3)
     here = ("--device", rank_of(device))
-    output = run(*here, changes=["KC=128", "NR=18"])
+    output = run(*here, changes=["KC=128", "NR=18"], code=1)
+    assert "Error: failed, see above: NR=18" in output
     assert "rejected" in output and "NR must be a multiple of VW" in " ".join(output.split())
     first, second = read_records(ab.default_log())
     assert (first.change, first.technique, first.verdict) == ("KC=128", "KC=128", "rejected")
@@ -188,6 +189,16 @@ def test_the_command(device, cpu_only, home, timed, tmp_path):
     (record,) = read_records(other)
     assert (record.base, record.technique) == ("database", "blocks")
     assert record.results[0].after.config == record.results[0].before.config | {"KC": 128}
+
+
+def test_a_refusal_is_told_once_and_fails(device, cpu_only, home, timed):
+    here = ("--device", rank_of(device), "--log", home / "ab.jsonl", "--no-figures")
+    shapes = ["24x40x32", "9x17x20:NT", "9x17x20+3"]
+    command = ("ab", *here, "--base", CPU, "--shapes", ",".join(shapes))
+    output = output_of(*command, "--change", "NOSUCH=1", code=1)
+    assert output.count("no parameter NOSUCH") == 1 and all(one in output for one in shapes)
+    timed(before=1e-3, after=1e-3)
+    assert "x20:NT" in output_of(*command, "--change", "KC=128")
 
 
 def test_an_interrupted_command_keeps_its_records(cpu_only, home, monkeypatch):

@@ -170,6 +170,16 @@ def test_a_profile_has_the_parameters_and_the_epilogue_asked_for(queue, cpu_only
         profiled(queue, product, parameters={"FOO": 1})
 
 
+@pytest.mark.parametrize("text", ["40x24x16:TN+3", "9x1x20+5", "1x9x20+5", "8x8x8:NT+3*50"])
+def test_a_profile_is_of_the_shape_asked_for(queue, monkeypatch, text):
+    made = Mock(side_effect=profiles.make_operands)
+    monkeypatch.setattr(profiles, "make_operands", made)
+    shape = GemmShape.parse(text)
+    result = profiled(queue, shape.product())
+    assert str(made.call_args.args[1]) == text
+    assert result.analysis.product.problem.flops == shape.problem().flops
+
+
 def test_a_narrow_result_is_analysed_as_the_transposed_product(queue, cpu_only):
     choice = Choice("cpu", CpuConfig(MR=4, NR=8, KC=64, VW=8), "caller", "", "")
     analysis = analyse(queue, GemmShape(200, 4, 64).product(), choice)

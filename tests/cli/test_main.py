@@ -7,7 +7,7 @@ import pytest
 
 from pyclgemm.analysis import ceilings
 from pyclgemm.cli import main as cli
-from pyclgemm.cli.options import SUITES, parse_products, parse_suite
+from pyclgemm.cli.options import SUITES, parse_products
 from pyclgemm.device import discovery
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import ArgumentError
@@ -87,7 +87,6 @@ def test_source_and_explain_need_no_device(no_device, command, words):
     ("command", "message"),
     [
         ("explain 12x3", "'12x3' is not of the form MxNxK"),
-        ("explain 2x3x4:NT", "'2x3x4:NT' is not of the form MxNxK or MxNxK*BATCH"),
         ("explain 2x3x4 --config MWG", "'MWG' is not of the form NAME=VALUE"),
         ("explain 2x3x4 --device 0 --architecture sm_90", "exclude each other"),
         ("explain 2x3x4 --trans-a --conjugate-a", "exclude each other"),
@@ -96,7 +95,7 @@ def test_source_and_explain_need_no_device(no_device, command, words):
             "explain 2x3x4 --architecture sm_70 --dtype float16 --result-dtype float64",
             "the result of float16 operands is float16 or float32",
         ),
-        ("profile 8x8x8*5", "'8x8x8*5' is not of the form MxNxK"),
+        ("precision 8x8x8*5", "'8x8x8*5' is not of the form MxNxK, such as"),
         ("profile 2x3x4 --rounds 0", "--rounds"),
         ("precision --data odd", "--data"),
         ("ab", "give a --change KEY=VALUE, or --table FILE"),
@@ -190,24 +189,35 @@ def test_parts_are_joined_in_order_without_repetitions(text, shapes):
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "shapes.txt"
     path.write_text("# a network\n64x3072x768, 64x768x3072  # two layers\n\n1x2x3 square\n")
-    shapes = parse_suite(f"9x9x9,{path}")
+    shapes = parse_products(f"9x9x9,{path}")
     assert " ".join(map(str, shapes)) == f"9x9x9 64x3072x768 64x768x3072 1x2x3 {SQUARE}"
     for content, words in (b"1x2x3:NT\n4x5\n", "line 2, has '4x5'"), (b"\xff\xfe\x00", "be read"):
         path.write_bytes(content)
         with pytest.raises(ArgumentError, match=words):
-            parse_suite(str(path))
+            parse_products(str(path))
 
 
-@pytest.mark.parametrize(
-    ("read", "texts", "words"),
-    [
-        (parse_products, ["", " , ", "0x3x4", "3x4", "3x4x5x6", "squares", "axbxc", "3x4x5:NC",
-                          "3x4x5+", "3x4x5*", "3x4x5*0", "3x4x5*x"], "shapes"),
-        (parse_suite, ["3x4x5:NT", "3x4x5+7", "3x4x5,3x4x5:TN+1", "3x4x5*6"],
-         "only contiguous matrices"),
-    ],
-)  # fmt: skip
-def test_wrong_shapes_are_named(read, texts, words):
-    for text in texts:
-        with raises(ArgumentError, words, repr(text.strip(", ").split(",")[-1] or text)):
-            read(text)
+#: What is no shape, by itself.
+NO_SHAPES = ["0x3x4", "3x4", "3x4x5x6", "squares", "axbxc", "3x4x5:NC", "3x4x5+", "3x4x5*",
+             "3x4x5*0", "3x4x5*x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", " , ", *NO_SHAPES])
+def test_wrong_shapes_are_named(text):
+    with raises(ArgumentError, "shapes", repr(text)):
+        parse_products(text)
+
+
+COMMANDS_WITH_SHAPES = ["explain {}", "source {}", "profile {}", "ab --change A=1 --shapes {}",
+                        "tune --shapes {}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_SHAPES)
+def test_every_command_reads_shapes_by_one_grammar(command, monkeypatch):
+    """A right shape is read, and the error is that of the device; a wrong one is named."""
+    for text in ("3x4x5:NT+7*100", "3x4x5:TT", "3x4x5+7", "3x4x5*6", "3x4x5"):
+        words = [*command.format(text).split(), "--device", "no such"]
+        output = output_of(*words, code=1)
+        assert "device is 'no such'" in output
+    for text in NO_SHAPES:
+        assert f"'{text}'" in output_of(*command.format(text).split(), code=2)
