@@ -34,7 +34,7 @@ from ..selection.overrides import AskedConfig, changed, parse_change, parse_conf
 from ..selection.select import Choice, select
 from .ceilings import ceilings_of
 from .operands import Operands, OperandStore, WrongError, check_room, plan_contender
-from .profile import analyse, assess
+from .profile import analyse, assess, assess_again
 
 #: A change is kept if it gains more than this part, and rejected if it loses more.
 THRESHOLD = 0.02
@@ -249,7 +249,8 @@ class Comparison:
         figures: dict[str, Any] = {}
         if self._ceilings is not None:
             analysis = analyse(self.queue, product, choice)
-            profile, resources = assess(analysis, self._ceilings, seconds), analysis.resources
+            profile = assess_again(self.queue, assess(analysis, self._ceilings, seconds))
+            self._ceilings, resources = profile.ceilings, analysis.resources
             figures = {
                 "limit": profile.verdict.limit,
                 "share": round(profile.bounds[0].share, 3),

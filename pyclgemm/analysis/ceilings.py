@@ -12,11 +12,11 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -92,6 +92,55 @@ def peak_of(ceilings: Ceilings, family: str, precision: Precision) -> Peak | Non
     return None if plain is None else Peak(plain, precision.arithmetic)
 
 
+class Step(NamedTuple):
+    """The measurement of one figure of `Ceilings`."""
+
+    what: str  # for people
+    bound: str  # what it limits, a name of `pyclgemm.analysis.profile.Bound`
+    group: str  # the field that holds the figure by its name; empty if the name is the field
+    name: str
+    job: Job | None  # None for launches
+
+    def measure(self, queue: cl.CommandQueue) -> float:
+        """The figure: seconds of a launch, or 1e9 operations or bytes a second."""
+        return _launch_seconds(queue) if self.job is None else _rate(queue, self.job)
+
+
+def steps_of(queue: cl.CommandQueue) -> list[Step]:
+    """The measurements of a device, the most useful ones first."""
+    traits = traits_of(queue.device)
+    size = _buffer_bytes(queue.device, traits)
+
+    def arithmetic(dtype: str) -> Step:
+        job = arithmetic_job(traits, dtype)
+        return Step(f"arithmetic in {dtype}", "arithmetic", "arithmetic", dtype, job)
+
+    whole = global_job(traits, pass_over(traits, size))
+    steps = [
+        arithmetic("float32"),
+        Step("global memory", "global memory", "", "global_memory", whole),
+        Step("launches", "launches", "", "launch_seconds", None),
+    ]
+    if traits.type != "cpu":
+        cached = global_job(traits, passes_of_groups(traits, min(_CACHED_BUFFER, size)))
+        steps.append(Step("second-level cache", "cache", "", "cache", cached))
+        steps.append(Step("local memory", "local memory", "", "local_memory", local_job(traits)))
+    for name, has in {"float64": traits.float64, "float16": traits.float16}.items():
+        if has:
+            steps.append(arithmetic(name))
+    kinds_of_units: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
+        ("matrix", "matrix", matrix_unit, unit_job),
+        ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
+    )
+    for family, kind, find, job_of in kinds_of_units:
+        for unit in units_of(traits, find):
+            name, what = unit_name(family, unit.operand), f"{kind} units, {unit.operand}"
+            steps.append(Step(what, "arithmetic", "units", name, job_of(traits, unit)))
+    # The figures of float16 predict those of other types.
+    steps.sort(key=lambda step: step.group == "units" and not step.what.endswith(", float16"))
+    return steps
+
+
 def measure_ceilings(
     queue: cl.CommandQueue, report: Callable[[str], None] = lambda what: None
 ) -> Iterator[dict[str, Any]]:
@@ -99,39 +148,36 @@ def measure_ceilings(
 
     Figures have the names of `Ceilings`; the most useful ones come first.
     """
-    traits = traits_of(queue.device)
-    arithmetic: dict[str, float] = {}
-    units: dict[str, float] = {}
-    figures: dict[str, Any] = {"arithmetic": arithmetic, "units": units, "cache": None}
-    figures |= {"local_memory": None, "date": date.today().isoformat()}
-    size = _buffer_bytes(queue.device, traits)
-    steps: list[tuple[str, dict[str, Any], str, Job | None]] = [
-        ("arithmetic in float32", arithmetic, "float32", arithmetic_job(traits, "float32")),
-        ("global memory", figures, "global_memory", global_job(traits, pass_over(traits, size))),
-        ("launches", figures, "launch_seconds", None),
-    ]
-    if traits.type != "cpu":
-        cached = global_job(traits, passes_of_groups(traits, min(_CACHED_BUFFER, size)))
-        steps.append(("second-level cache", figures, "cache", cached))
-        steps.append(("local memory", figures, "local_memory", local_job(traits)))
-    for name, has in {"float64": traits.float64, "float16": traits.float16}.items():
-        if has:
-            job = arithmetic_job(traits, name)
-            steps.append((f"arithmetic in {name}", arithmetic, name, job))
-    kinds_of_units: tuple[tuple[str, str, Any, Callable[..., Job]], ...] = (
-        ("matrix", "matrix", matrix_unit, unit_job),
-        ("wgmma", "warpgroup", wgmma_unit, warpgroup_job),
-    )
-    for family, kind, find, job_of in kinds_of_units:
-        for unit in units_of(traits, find):
-            name, job = unit_name(family, unit.operand), job_of(traits, unit)
-            steps.append((f"{kind} units, {unit.operand}", units, name, job))
-    # The figures of float16 predict those of other types.
-    steps.sort(key=lambda step: step[1] is units and not step[0].endswith(", float16"))
-    for what, group, name, measured in steps:
-        report(what)
-        group[name] = _launch_seconds(queue) if measured is None else _rate(queue, measured)
+    figures: dict[str, Any] = {"arithmetic": {}, "units": {}, "cache": None, "local_memory": None}
+    figures["date"] = date.today().isoformat()
+    for step in steps_of(queue):
+        report(step.what)
+        group = figures[step.group] if step.group else figures
+        group[step.name] = step.measure(queue)
         yield figures
+
+
+def remeasured(
+    queue: cl.CommandQueue,
+    known: Ceilings,
+    bounds: Collection[str],
+    report: Callable[[str], None] = lambda what: None,
+) -> Ceilings:
+    """Measure the ceilings of some bounds again, and keep of each the better figure.
+
+    For those that a product has beaten: the device may have been busy when they were measured.
+    """
+    figures = asdict(known) | {"date": date.today().isoformat()}
+    for step in steps_of(queue):
+        if step.bound in bounds:
+            report(f"{step.what} again")
+            group = figures[step.group] if step.group else figures
+            old, new = group.get(step.name), step.measure(queue)
+            better = max if step.job else min
+            group[step.name] = new if old is None else better(old, new)
+    ceilings = Ceilings(**figures)
+    _keep(traits_of(queue.device), ceilings)
+    return ceilings
 
 
 @dataclass(frozen=True)
@@ -379,22 +425,30 @@ def ceilings_in_turn(
 ) -> Iterator[dict[str, Any]]:
     """Like `ceilings_of`, but yield the known figures by name after each measurement."""
     traits = traits_of(queue.device)
-    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
-    digest = hashlib.sha256(identity.encode()).hexdigest()
-    path = ceilings_folder() / f"{traits.slug[:60]}-{digest[:12]}.json"
-    if not remeasure and (kept := _read(path)):
+    if not remeasure and (kept := _read(_file_of(traits))):
         yield kept
         return
     figures: dict[str, Any] = {}
     for figures in measure_ceilings(queue, report):
         yield figures
+    _keep(traits, Ceilings(**figures))
+
+
+def _file_of(traits: DeviceTraits) -> Path:
+    """The file of a device and driver."""
+    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()
+    return ceilings_folder() / f"{traits.slug[:60]}-{digest[:12]}.json"
+
+
+def _keep(traits: DeviceTraits, ceilings: Ceilings) -> None:
     content = {
         "version": _VERSION,
         "device": {name: getattr(traits, name) for name in ("name", "platform", "driver")},
-        "ceilings": asdict(Ceilings(**figures)),
+        "ceilings": asdict(ceilings),
     }
     with contextlib.suppress(FileError):  # without the file they are measured again next time
-        write_whole(path, json.dumps(content, indent=1), _CEILINGS)
+        write_whole(_file_of(traits), json.dumps(content, indent=1), _CEILINGS)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

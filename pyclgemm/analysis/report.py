@@ -82,6 +82,11 @@ def profile_table(profile: Profile) -> Table:
         table.add_section()
     for bound in profile.bounds:
         least = f"{time_text(bound.seconds)} ({bound.share:.0%} of the time)"
+        if bound.beaten:
+            least += (
+                ": faster than the ceiling, which was measured twice; a short product may run at a "
+                "higher clock, or find its operands in a cache"
+            )
         table.add_row(f"least, by {bound.name}", least)
     table.add_section()
     verdict = profile.verdict

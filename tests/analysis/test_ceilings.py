@@ -204,6 +204,22 @@ def test_every_warpgroup_unit_has_a_ceiling():
         assert f"slabs[{(2 * 64 + 256) * 32}]" in source.text
 
 
+def test_only_beaten_ceilings_are_measured_again_and_the_better_figure_is_kept(
+    queue, home, monkeypatch
+):
+    known = ceilings.Ceilings({"float32": 5.0}, 7.0, None, None, 1e-5, "2000-01-01")
+    for measured, kept in ((9.0, 9.0), (3.0, 5.0)):
+        monkeypatch.setattr(ceilings, "_rate", lambda queue, job, measured=measured: measured)
+        told = []
+        found = ceilings.remeasured(queue, known, ["arithmetic"], told.append)
+        assert found.arithmetic["float32"] == kept
+        assert (found.global_memory, found.launch_seconds) == (7.0, 1e-5)
+        assert "arithmetic in float32 again" in told and "global memory again" not in told
+        assert ceilings.ceilings_of(queue) == found  # read from the user's folder
+    monkeypatch.setattr(ceilings, "_launch_seconds", lambda queue: 1e-6)
+    assert ceilings.remeasured(queue, known, ["launches"]).launch_seconds == 1e-6
+
+
 def test_a_device_has_the_ceilings_of_its_types_and_memories(queue, shown_traits, monkeypatch):
     monkeypatch.setitem(PACES, "ceilings", (Pace(1e-6, 0.0, 1),) * 2)
     monkeypatch.setattr(ceilings, "_LARGEST_BUFFER", 2**22)

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import asdict, replace
-from unittest.mock import MagicMock, Mock
+from unittest.mock import MagicMock, Mock, patch
 
 import pytest
 
@@ -142,6 +142,15 @@ def test_lifted_instructions_are_assembled_for_the_log(context, device, source, 
 SMALL = GemmShape(16, 16, 16)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def remeasured():
+    """Beaten ceilings are not measured again, nor written to the user's folder."""
+    with patch.object(
+        profiles, "remeasured", side_effect=lambda queue, known, *others: known
+    ) as it:
+        yield it
+
+
 def profiled(queue, product, **options):
     return profile(queue, product, **{"ceilings": CEILINGS, "rounds": 1} | options)
 
@@ -242,6 +251,25 @@ def test_the_table(measured, on_gpu, traits):
         assert part in text
     unknown = replace(on_gpu.analysis, resources=KernelResources(None, None, None, 0, "no log"))
     assert "unknown: no log" in text_of(profile_table(replace(on_gpu, analysis=unknown)))
+
+
+def test_ceilings_that_a_product_beats_are_measured_again(queue, measured):
+    """Those that stay beaten are marked in the table."""
+    slow = replace(CEILINGS, global_memory=1e-3)
+    beaten = assess(measured.analysis, slow, measured.seconds)
+    with patch.object(profiles, "remeasured", return_value=CEILINGS) as again:
+        mended = profiles.assess_again(queue, beaten)
+    assert again.call_args.args[:2] == (queue, slow)
+    assert "global memory" in again.call_args.args[2]
+    assert mended.ceilings == CEILINGS and mended.seconds == beaten.seconds
+    text = " ".join(text_of(profile_table(beaten)).split())
+    assert "faster than the ceiling, which was measured twice" in text
+    fast = replace(CEILINGS, arithmetic={"float32": 1e9}, global_memory=1e9, launch_seconds=1e-12)
+    plain = assess(measured.analysis, fast, measured.seconds)
+    with patch.object(profiles, "remeasured") as again:
+        assert profiles.assess_again(queue, plain) is plain
+    assert not again.called
+    assert "measured twice" not in " ".join(text_of(profile_table(plain)).split())
 
 
 def test_the_plot(measured, on_gpu, tmp_path, monkeypatch):
