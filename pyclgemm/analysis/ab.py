@@ -19,6 +19,7 @@ import pyopencl as cl
 from platformdirs import user_data_path
 
 from ..api.plan import GemmPlan
+from ..api.prepare import check_supported
 from ..device.probe import summary
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
@@ -147,6 +148,7 @@ class Comparison:
         self._traits = traits_of(self.queue.device)
         self._shapes = [GemmShape.of(shape) for shape in self.shapes]
         self._precision = resolve_precision(self.precision, self.dtype)
+        check_supported(self.dtype, self._precision, self._traits)
         for shape in self._shapes:
             check_room(self.queue.device, shape, self.dtype)
         self._store = OperandStore(self.queue)

@@ -19,6 +19,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from ..api.prepare import check_supported
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, tile_count
@@ -434,6 +435,7 @@ def profile(
     configuration. `PyclgemmError` is raised if the product cannot run or its result is wrong.
     """
     traits = traits_of(queue.device)
+    check_supported(product.problem.dtype, product.problem.precision, traits)
     padding = product.out.row_stride - product.problem.n
     product, choice = choose_for(product, traits, load_database(), path, parameters)
     report("kernels")

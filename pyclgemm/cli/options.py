@@ -15,6 +15,7 @@ import pyopencl as cl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..api.prepare import check_supported
 from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.traits import typical_traits
 from ..errors import ArgumentError, shown
@@ -186,6 +187,7 @@ def product_options(command: Callable[..., None], *, chosen: bool = False) -> Ca
             raise click.UsageError("--device and --architecture exclude each other")
         traits = typical_traits(architecture) if architecture else choose_device(device).traits
         assert traits is not None
+        check_supported(product.problem.dtype, product.problem.precision, traits)
         command(*choose_for(product, traits, load_database(), *override), traits, **options)
 
     for option in reversed((argument, *_OPTIONS, *[_architecture_option] * chosen)):

@@ -3,14 +3,16 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
+from pyclgemm import explain
 from pyclgemm.analysis import ceilings
 from pyclgemm.cli import main as cli
 from pyclgemm.cli.options import SUITES, parse_products
 from pyclgemm.device import discovery
 from pyclgemm.device.traits import traits_of
-from pyclgemm.errors import ArgumentError
+from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
 from pyclgemm.selection.features import features_of
 from tests.support.checks import raises
@@ -115,6 +117,29 @@ def test_source_and_explain_need_no_device(no_device, command, words):
 def test_wrong_usage(home, command, message):
     output = output_of(*command.split(), code=2)
     assert message in " ".join(output.replace("│", " ").split())
+
+
+REFUSED = [
+    "--precision TF32_TF32_F32", "--precision BF16_BF16_F32_X9", "--dtype bfloat16",
+    "--dtype int8", "--dtype float16 --precision F16_F16_F16", "--dtype float64"]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", REFUSED)
+@pytest.mark.parametrize("command", ["explain 8x8x8", "source 8x8x8", "profile 8x8x8",
+                                     "ab --change A=1 --shapes 8x8x8"])  # fmt: skip
+def test_a_command_refuses_as_the_library_does(queue, traits, home, options, command):
+    words = options.split()
+    dtype = words[words.index("--dtype") + 1] if "--dtype" in words else "float32"
+    precision = words[words.index("--precision") + 1] if "--precision" in words else None
+    a = np.zeros((8, 8), dtype)
+    try:
+        explain(queue, a, a, precision=precision)
+    except UnsupportedError as error:
+        output = output_of(*command.split(), *words, "--device", rank_of(queue.device), code=1)
+        assert str(error) in output
+    else:
+        if "explain" in command:
+            output_of(*command.split(), *words, "--device", rank_of(queue.device))
 
 
 @pytest.mark.first_runtime
