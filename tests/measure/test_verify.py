@@ -1,5 +1,8 @@
 """Results are checked against float64: right ones pass, and each mistake is caught."""
 
+import operator
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -46,6 +49,29 @@ def test_the_least_exact_arithmetic_that_is_right_passes():
         result = (result + np.outer(a[:, i], b[i]).astype(np.float16)).astype(np.float16)
     assert fault_of(a, b, result, "F16_F16_F16") is None
     assert fault_of(a, b, result)
+
+
+@pytest.mark.parametrize("sizes", [(9, 8, 300), (3, 70, 1), (2, 3, 5000)])
+def test_the_error_of_float64_is_measured_against_the_exact_product(sampled, sizes):
+    a, b, result = numbers(*sizes, "float64")
+    a *= 2.0 ** np.random.default_rng(1).integers(-40, 1, a.shape)
+    result = a @ b
+    exact = [
+        [sum(map(operator.mul, map(Fraction, row), map(Fraction, column)), start=Fraction())
+         for column in b.T.tolist()]
+        for row in a.tolist()
+    ]  # fmt: skip
+    magnitude = np.abs(a) @ np.abs(b)
+    errors = [
+        [float(abs(Fraction(float(result[i, j])) - exact[i][j])) for j in range(len(b.T))]
+        for i in range(len(a))
+    ]
+    (part, *_) = reference(a, b, np.random.default_rng(5))
+    rounding = rounding_of("float64", sizes[-1], resolve_precision(None, "float64"))
+    found = measure_error(result, [part], rounding)
+    wanted = (np.array(errors) / magnitude)[np.ix_(*part.axes)]
+    assert found.held and found.largest == pytest.approx(wanted.max(), rel=1e-6)
+    assert found.largest > 0 or sizes[-1] == 1
 
 
 def test_a_split_precision_is_held_to_its_own_error():
