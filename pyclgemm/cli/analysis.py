@@ -275,7 +275,8 @@ def precision(
     """Show speed and error of every algorithm on a device.
 
     It is the product of an (M, K) and a (K, N) matrix; 2048 x 2048 x 2048 by default, on a CPU
-    512 x 512 x 512. Errors are differences from a float64 product (for float64 and integers, the exact one)
+    512 x 512 x 512. Errors are differences from a float64 product (of float64 and integers from the
+    exact one)
     on some of the rows, relative to |A| |B|: the largest and the root mean square. The bound is
     that of the algorithm plus rounding in sums of length K (Higham and Mary, 2019). A result
     beyond it is not timed, and the exit code is 1. The algorithms are timed in turn. Nothing else

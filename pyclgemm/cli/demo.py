@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -174,7 +175,13 @@ def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
     network = MLPClassifier(HIDDEN_LAYERS, activation="relu", random_state=0)
     task = progress.add_task("scikit-learn trains the network", total=epochs)
     for _ in range(epochs):
-        network.partial_fit(digits.train, digits.train_labels, classes=np.arange(10))
+        with warnings.catch_warnings():
+            # Scikit-learn takes Ctrl-C for the end of the training, and warns.
+            warnings.filterwarnings("error", "Training interrupted")
+            try:
+                network.partial_fit(digits.train, digits.train_labels, classes=np.arange(10))
+            except UserWarning as warning:
+                raise KeyboardInterrupt from warning
         progress.advance(task)
     progress.remove_task(task)
     return network

@@ -72,7 +72,7 @@ PACES: dict[str, tuple[Pace, Pace]] = {
     ),
     "analysis": (Pace(burst=0.01, rest=4.0), Pace(burst=0.01, rest=2.0)),
     "ceilings": (Pace(burst=0.005, rest=0.0),) * 2,
-    "demo": (Pace(burst=0.02, rest=4.0, rounds=7),) * 2,
+    "demo": (Pace(burst=0.02, rest=4.0, rounds=7, takes=3),) * 2,
     "benchmark": (Pace(burst=0.015, rest=4.0, rounds=7, seconds=10.0, least_rounds=3, takes=3),)
     * 2,
 }

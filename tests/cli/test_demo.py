@@ -26,6 +26,14 @@ def test_layers_agree_with_scikit_learn(queue):
     assert agreement.accuracy == agreement.reference_accuracy > 0.5
 
 
+def test_an_interruption_of_the_training_ends_the_demo():
+    optimizers = pytest.importorskip("sklearn.neural_network._multilayer_perceptron")
+    digits = demo.load_digits()
+    interrupted = patch.object(optimizers, "gen_batches", side_effect=KeyboardInterrupt)
+    with interrupted, Progress(disable=True) as progress, pytest.raises(KeyboardInterrupt):
+        demo.train(digits, progress, epochs=1)
+
+
 def test_probabilities_that_do_not_agree():
     reference = np.array([[0.9, 0.1], [0.2, 0.8]])
 

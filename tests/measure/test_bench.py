@@ -169,6 +169,20 @@ def late_status():
     return contender
 
 
+@pytest.mark.parametrize("stalled", range(8))
+def test_the_demo_does_not_mistake_a_stalled_burst_for_a_slow_product(stalled):
+    """Its first bursts say how many calls a burst has: too few would time the final wait."""
+
+    def stall(contender):
+        if len(contender.bursts) == stalled + 1:
+            contender.time.seconds += 0.2
+
+    contender = FakeContender(FakeDevice(), seconds=1e-4, host=1e-6, then=stall)
+    contender.wait = 1e-3
+    timing = run([contender], PACES["demo"][0])["x"]
+    assert 1e-4 <= timing.median < 1.3e-4
+
+
 def fake(*late, **options):
     """A contender whose blocker ends late by these seconds in turn, and later in time."""
     device = FakeDevice(late + (0.0,) * 100_000)
