@@ -65,6 +65,7 @@ def _lines(*lines: str) -> Text:
 _MODULES = {
     **dict.fromkeys(("ab", "explain", "precision", "profile", "source"), "analysis"),
     **dict.fromkeys(("calibrate", "tune"), "tune"),
+    "doctor": "doctor",
 }
 
 

@@ -8,9 +8,11 @@ from rich.console import Console
 
 from pyclgemm.analysis import ceilings, report
 from pyclgemm.analysis import precision as precisions
+from pyclgemm.analysis.doctor import CHOSEN, Finding, algorithms
 from pyclgemm.analysis.precision import ALGORITHMS, Report, Row
 from pyclgemm.analysis.tables import new_table
 from pyclgemm.cli import demo, main
+from pyclgemm.cli.doctor import findings_table
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.discovery import FoundDevice
 from pyclgemm.device.traits import typical_traits
@@ -57,6 +59,10 @@ TABLES = {
     "precision": _precisions,
     "ab": _comparison,
     "devices": _devices,
+    "doctor": lambda: findings_table(
+        FoundDevice(TRAITS.platform, TRAITS.name, None, TRAITS, ""),
+        [Finding(one, "right", "", CHOSEN) for one in algorithms()],
+    ),
     "demo": lambda: demo.speed_table([demo.SpeedRow(2048, 1e-3, 1e-3, 7.0)]),
     "other": lambda: _rows(
         new_table("Title", ">a number", "text*", "last", groups=[(0,), (1,), (2,)]),
