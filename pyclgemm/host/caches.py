@@ -40,7 +40,8 @@ def warn_uncached(folder: Path, error: BaseException | None) -> None:
     with contextlib.suppress(CacheWarning):
         warnings.warn(
             f"caches in {str(folder)!r} cannot be used ({cause}): kernels are compiled anew in "
-            "every process; have XDG_CACHE_HOME name a folder that can be written",
+            "every process; delete what is damaged there, or have XDG_CACHE_HOME name a folder "
+            "that can be written",
             CacheWarning,
             stacklevel=2,
         )
