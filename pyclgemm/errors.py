@@ -91,6 +91,8 @@ def printable(text: str, *, lines: bool = False) -> str:
 
     Escape sequences, or marks of writing direction, in the name of a device could forge output.
     """
+    if text.isprintable():  # nearly always, and quickly told
+        return text
     return "".join(
         one
         if one.isprintable() or (lines and one == "\n")
