@@ -1,9 +1,10 @@
 """Predicted time of a product: the work of a configuration, and a device's time for it.
 
 A family states the work of a configuration (`Work`) in seconds at the device's ceilings: for a slab
-of k, for a tile, for packing. `WorkTable` predicts the times of many configurations for given sizes
-with about ten array operations. `Coefficients` state how far a family stays below the ceilings;
-`pyclgemm.tuning.fit` fits them to measured times.
+of k, for a tile, for packing. Some terms depend on how one matrix lies in memory (`Access`), the
+others on no layout. `WorkTable` predicts the times of many configurations for given sizes by array
+operations. `Coefficients` state how far a family stays below the ceilings; `pyclgemm.tuning.fit`
+fits them to measured times.
 
 The terms are those of analytical models in the literature: waves of work-groups over compute units,
 the time of a slab alone and among others, filling and draining, bytes through memory and caches,
@@ -13,10 +14,11 @@ nvMatmulHeuristics, and M. Osama et al., "Stream-K" (PPoPP 2023), section 5.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +27,15 @@ from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
+from ..problem.matrix import MAX_ALIGNMENT
+from ..problem.precision import Precision, is_complex
 from ..problem.problem import GemmProblem, MatrixLayout
 
 Column = NDArray[np.float64]
 Sizes = int | Column
+MatrixName: TypeAlias = Literal["a", "b", "out"]
+#: A row for each term of `_LAID`, a column for each configuration.
+Terms = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,59 @@ class Work:
     store: float = 0.0  # seconds of writing a tile
     join: float = 0.0  # seconds, of all units together, of writing and reading a tile's sums
     packs: int = 0  # launches before the one that multiplies
-    packed_a: float = 0.0  # seconds, of all units together, of packing an element of A
-    packed_b: float = 0.0  # and of B
+    packed_a: float = 0.0  # seconds, of all units together, of packing an element of its A
+    packed_b: float = 0.0  # and of its B, which are exchanged if `swapped`
     operand: float = 0.0  # seconds, of all units together, of reading an element of A or B once
-    result: float = 0.0  # and of an entry of the result
+    result: float = 0.0  # and of an entry of the result, and of C if that is read
     descriptors: int = 0  # whether each work-group writes tensor maps first
+
+    def accessing(self, a: Access, b: Access, out: Access, *, swapped: bool, reads_c: bool) -> Work:
+        """The same with the terms of the matrices, as the kernel sees them."""
+        return replace(
+            self,
+            swapped=swapped,
+            loads=self.loads + a.loads + b.loads,
+            cache=self.cache + a.cache + b.cache,
+            turned=self.turned + a.turned + b.turned,
+            store=self.store + out.store,
+            packs=a.packs + b.packs,
+            packed_a=a.packed,
+            packed_b=b.packed,
+            result=self.result * (2 if reads_c else 1),
+        )
+
+
+class Place(NamedTuple):
+    """How a matrix lies in memory, as far as reading or writing it takes different times."""
+
+    name: MatrixName
+    layout: MatrixLayout
+    b_by_columns: bool  # whether B's columns are contiguous: so some kernels divide their lanes
+    in_panels: bool = False  # whether it is a B that was packed ahead for CPUs
+
+    @staticmethod
+    def of(problem: GemmProblem, widest: int = MAX_ALIGNMENT) -> tuple[Place, Place, Place]:
+        """The places of A, B and the result; alignments from `widest` on are alike."""
+        by_columns = problem.b.order == "column"
+        panels = problem.packed is not None and problem.packed.form == "panels"
+
+        def place(name: MatrixName, layout: MatrixLayout) -> Place:
+            alignment = min(layout.alignment, widest)
+            clipped = MatrixLayout(layout.order, alignment, layout.conjugate)
+            return Place(name, clipped, by_columns, name == "b" and panels)
+
+        return place("a", problem.a), place("b", problem.b), place("out", problem.out)
+
+
+class Access(NamedTuple):
+    """The terms of `Work` for reading a slab of A or B or for writing a tile; others are 0."""
+
+    loads: float = 0.0
+    cache: float = 0.0
+    turned: float = 0.0
+    store: float = 0.0
+    packs: int = 0
+    packed: float = 0.0  # seconds, of all units together, of packing an element
 
 
 @dataclass(frozen=True)
@@ -121,12 +176,15 @@ def tile_rounds(slices: int, fill: int) -> int:
     return 1 + (slices > 1) + 2 * (fill > 0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Costs:
-    """Seconds of single operations of a product, at the ceilings of a device."""
+    """Seconds of single operations of products of one type, at the ceilings of a device."""
 
-    problem: GemmProblem
+    dtype: str
+    precision: Precision
     traits: DeviceTraits
+    stored: int  # bytes of an element of A and B
+    result: int  # and of the result
     multiply_add: float  # of one compute unit
     load: float  # a load instruction of one work-item, of one compute unit
     local_byte: float  # of one compute unit
@@ -149,22 +207,20 @@ class Costs:
             rate = ceilings.arithmetic.get(precision.arithmetic)
         if rate is None:
             return None
-        terms = precision.terms * (_COMPLEX if problem.complex else 1)
+        terms = precision.terms * (_COMPLEX if is_complex(problem.dtype) else 1)
         memory = 1e-9 / ceilings.global_memory
         return cls(
-            problem,
+            problem.dtype,
+            precision,
             traits,
+            stored_bytes(problem.dtype),
+            stored_bytes(problem.result_dtype),
             terms * 2e-9 * units / rate,
             _LOADS * 2e-9 * units / ceilings.arithmetic["float32"],
             1e-9 * units / ceilings.local_memory if ceilings.local_memory else 0.0,
             1e-9 * units / ceilings.cache if ceilings.cache else memory * units,
             memory,
         )
-
-    def __post_init__(self) -> None:
-        # Bytes of an element of A and B, and of the result.
-        self.stored = stored_bytes(self.problem.dtype)
-        self.result = stored_bytes(self.problem.result_dtype)
 
     def work(self, rows: int, columns: int, depth: int, times: float = 1, **terms: Any) -> Work:
         """The work of a slab whose multiply-adds take `times` as long; `terms` are other fields."""
@@ -174,7 +230,7 @@ class Costs:
             depth,
             self.multiply_add * rows * columns * depth * times,
             operand=self.memory_byte * self.stored,
-            result=self.memory_byte * self.result * (2 if self.problem.c else 1),
+            result=self.memory_byte * self.result,
             **terms,
         )
 
@@ -219,6 +275,29 @@ class Costs:
         return max(self.transfer(entries, self.result, lanes, width, step=step, aligned=aligned))
 
 
+#: The terms of a table: the work times coefficients. The first ones depend on layouts. `slab` is
+#: throughput, `step` latency; `packs` counts launches, whose time is in `start`.
+_LAID = ("slab", "cache", "store", "start", "packed_a", "packed_b", "packs")
+_TERMS = (*_LAID, "step", "ends", "operand", "result", "join", "split")
+
+
+def terms_of(accesses: Sequence[Access], c: Coefficients, name: str) -> Terms:
+    """What the accesses of many configurations to matrix `name` add to the terms of a table."""
+    columns = np.array(accesses, float).reshape(-1, len(Access._fields)).T
+    loads, cache, turned, store, packs, packed = columns
+    return np.array(
+        [
+            loads * c.loads + turned * c.turned,
+            cache * c.cache,
+            store * c.store,
+            packs * c.pack_launch,
+            packed * c.packing * (name == "a"),
+            packed * c.packing * (name == "b"),
+            packs,
+        ]
+    )
+
+
 class WorkTable:
     """Predicts the times of many configurations at once."""
 
@@ -227,16 +306,60 @@ class WorkTable:
     ) -> None:
         self._units = float(units)
         self.work = _columns(work, Work)
-        self.coefficients = _columns(coefficients, Coefficients)
-        self._swapped = self.work["swapped"] > 0
-        self._fills = self.work["fill"] > 0
+        self._swapped, self._fills = self.work["swapped"] > 0, self.work["fill"] > 0
+        self._set(_columns(coefficients, Coefficients))
+
+    def _set(self, c: Mapping[str, Any]) -> None:
+        """Multiply the terms of the work by coefficients."""
+        w = self.work
+        multiply = w["multiply"] * c["multiply"]
+        self._terms = np.array(
+            [
+                multiply + sum(w[name] * c[name] for name in ("local", "loads", "turned")),
+                w["cache"] * c["cache"],
+                w["store"] * c["store"],
+                c["launch"] + w["packs"] * c["pack_launch"] + w["descriptors"] * c["descriptors"],
+                w["packed_a"] * c["packing"],
+                w["packed_b"] * c["packing"],
+                w["packs"],
+                c["slab"] * w["exposed"] + multiply * w["alone"],
+                w["rounds"] * c["tile"],
+                w["operand"] * c["memory"],
+                w["result"] * c["memory"],
+                w["join"] * c["join"],
+                np.broadcast_to(c["split"], multiply.shape),
+            ]
+        )
+
+    def with_coefficients(self, coefficients: Mapping[str, float]) -> WorkTable:
+        """The same work with other coefficients, the same for all configurations."""
+        table = copy.copy(self)
+        table._set(coefficients)
+        return table
+
+    def with_layouts(self, laid: Terms, swapped: NDArray[np.bool_], *, reads_c: bool) -> WorkTable:
+        """The same with the terms of layouts, which this table must lack."""
+        table = copy.copy(self)
+        table._terms = self._terms.copy()
+        table._terms[: len(_LAID)] += laid
+        table._terms[_TERMS.index("result")] *= 2 if reads_c else 1
+        table._swapped = swapped
+        return table
+
+    @property
+    def packs(self) -> Column:
+        """The launches before the one that multiplies, of each configuration."""
+        packs: Column = self._terms[_LAID.index("packs")]
+        return packs
 
     def seconds(self, m: Sizes, n: Sizes, k: Sizes, products: Sizes) -> Column:
         """The predicted time of each configuration; a size of 0 counts as 1.
 
         Sizes are numbers, or arrays with a size for each configuration.
         """
-        w, c, fills, units = self.work, self.coefficients, self._fills, self._units
+        w, fills, units = self.work, self._fills, self._units
+        slab, cache, store, start, packed_a, packed_b, _, *others = self._terms
+        step, ends, operand, result, join, waiting = others
         m, n, k = (np.maximum(size, 1) for size in (m, n, k))
         rows, columns = np.where(self._swapped, n, m), np.where(self._swapped, m, n)
         tiles = np.ceil(rows / w["rows"]) * np.ceil(columns / w["columns"]) * products
@@ -247,36 +370,23 @@ class WorkTable:
         groups = np.where(
             fills, np.minimum(units * w["fill"], np.maximum(tiles, tiles * slabs / 2)), tiles
         )
-        busy = np.minimum(units, groups)
         shared = tiles / groups  # tiles of a work-group; less than 1 if tiles are split
+        whole = np.maximum(shared, 1)
         on_unit = np.ceil(groups / units)  # work-groups of the fullest compute unit
         in_turn = np.ceil(on_unit / w["resident"])
-        stored = on_unit * shared
-        ends = in_turn * np.maximum(1, shared)
         # A unit full of work-groups is limited by throughput, a lone group by its chain of slabs.
-        multiply = w["multiply"] * c["multiply"]
-        slab = multiply + sum(w[name] * c[name] for name in ("local", "loads", "turned"))
-        latency = c["slab"] * w["exposed"]
-        chain = in_turn * shared * slabs * (latency + multiply * w["alone"])
-        chain += ends * w["rounds"] * c["tile"]
-        store = w["store"] * c["store"] * np.maximum(shared, 1)  # one part stores a split tile
-        core = _overlapped(stored * slabs * slab + on_unit * store, chain)
-        memory = products * ((m * k + k * n) * w["operand"] + m * n * w["result"])
-        cache = tiles * slabs * w["cache"] / busy
-        body = _overlapped(core, memory * c["memory"], cache * c["cache"])
+        # One part stores a split tile.
+        core = _overlapped(
+            on_unit * (shared * slabs * slab + whole * store),
+            in_turn * (shared * slabs * step + whole * ends),
+        )
+        memory = products * ((m * k + k * n) * operand + m * n * result)
+        body = _overlapped(core, memory, tiles * slabs * cache / np.minimum(units, groups))
         split = fills & (tiles % groups != 0)
         # If there are more tiles than work-groups, only the last one to two rounds are split.
-        parts = np.where(split, np.minimum(np.maximum(groups, tiles), 3 * groups), 0)
-        packed = products * (m * k * w["packed_a"] + k * n * w["packed_b"])
-        total: Column = (
-            c["launch"]
-            + w["packs"] * c["pack_launch"]
-            + packed * c["packing"]
-            + w["descriptors"] * c["descriptors"]
-            + body
-            + parts * w["join"] * c["join"]
-            + split * c["split"]
-        )
+        parts = np.minimum(np.maximum(groups, tiles), 3 * groups)
+        packing = products * k * (rows * packed_a + columns * packed_b)
+        total: Column = start + packing + body + split * (parts * join + waiting)
         return total
 
 

@@ -26,7 +26,7 @@ from ..problem.bounds import out_of_bounds
 from ..problem.precision import Precision
 from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
-from .cost import Coefficients, Costs, Work
+from .cost import Access, Coefficients, Costs, Place, Work
 
 C = TypeVar("C", bound=Config)
 
@@ -215,7 +215,7 @@ class Family(ABC, Generic[C]):
 
     def orient(self, product: Product, config: C, traits: DeviceTraits) -> Product:
         """Exchange rows and columns if the kernel needs it."""
-        return product
+        return product.transposed if self.exchanges(product.problem) else product
 
     @abstractmethod
     def schedule(self, product: Product, config: C, traits: DeviceTraits) -> Schedule:
@@ -287,11 +287,24 @@ class Family(ABC, Generic[C]):
         None if no time can be predicted; such a configuration is used only where it was measured.
         """
         costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
-        return None if costs is None else self.work_at(config, costs)
+        if costs is None or (work := self.work_at(config, costs)) is None:
+            return None
+        swapped = self.exchanges(problem)
+        places = Place.of(problem.transposed if swapped else problem)
+        a, b, out = (self.access(config, costs, place) for place in places)
+        return work.accessing(a, b, out, swapped=swapped, reads_c=problem.c is not None)
 
     def work_at(self, config: C, costs: Costs) -> Work | None:
-        """The same from the costs of single operations; only the order of m and n counts."""
+        """The work for products of any layouts, without the terms of `access`."""
         return None
+
+    def access(self, config: C, costs: Costs, place: Place) -> Access:
+        """The terms of the work that depend on how a matrix lies, as the kernel sees it."""
+        return Access()
+
+    def exchanges(self, problem: GemmProblem) -> bool:
+        """Whether the kernel computes the product with rows and columns exchanged."""
+        return False
 
     def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:
         """Bytes of a load instruction of a work-item, by the data that it reads."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,13 +20,15 @@ from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
+from ..families.family import Family
 from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
-from ..problem.problem import GemmProblem, MatrixLayout
+from ..problem.problem import GemmProblem
 from .database import Database, DatabaseFile
 from .features import Features, Sample, extents, features_of, features_of_record, samples_of
+from .predictor import Predictor
 from .records import Match, Record, Source, kind_of
-from .residuals import WIDEST, Corrections, Residuals
+from .residuals import WIDEST, Corrections, Residuals, Weights
 
 #: Logarithm of the factor by which the time of a configuration without nearby measurements is
 #: raised in comparisons: the least of many uncertain predictions tends to be too low.
@@ -80,8 +82,7 @@ class Knowledge:
         # An entry borrows coefficients of another type, so that type's errors correct this one.
         lent = [record for _, entry in entries if entry.like for record in entry.like.own]
         self._take_times([*(record for _, record in measured), *lent])
-        #: Rankings by the products' layouts.
-        self.rankings: dict[GemmProblem, Ranking] = {}
+        self._candidates: dict[str, Candidates] = {}
 
     def _completed(self, ceilings: Ceilings | None) -> Ceilings:
         return completed(vars(ceilings) if ceilings else {}, self.traits)
@@ -118,26 +119,19 @@ class Knowledge:
         """Compute the errors of the predictions for records with a speed."""
         timed: list[tuple[Sample, Work]] = []
         for sample in samples_of(records, *self._name):
-            problem = problem_on(sample.problem, self.traits)
-            if work := self.work(sample.config, problem):
+            problem, family = problem_on(sample.problem, self.traits), family_of(sample.config)
+            _, ceilings = self.model(family)
+            if work := family.work(sample.config, problem, self.traits, ceilings):
                 timed.append((replace(sample, problem=problem), work))
-        table = self.table([(sample.config, work) for sample, work in timed])
+        timed.sort(key=lambda one: one[0].config.family)
+        coefficients = [self.model(family_of(sample.config))[0] for sample, _ in timed]
+        units = self.traits.compute_units
+        table = WorkTable([work for _, work in timed], coefficients, units)
         self.residuals = Residuals([sample for sample, _ in timed], table)
 
-    def work(self, config: Config, problem: GemmProblem) -> Work | None:
-        """The work of a configuration, at the ceilings that its coefficients assume."""
-        family = family_of(config)
-        _, ceilings = self.fitted.get(family.name, (None, self.ceilings))
-        return family.work(config, problem, self.traits, ceilings)
-
-    def table(self, works: Sequence[tuple[Config, Work]]) -> WorkTable:
-        """The work of configurations, with fitted or else default coefficients."""
-        families = [family_of(config) for config, _ in works]
-        coefficients = [
-            self.fitted[family.name][0] if family.name in self.fitted else family.coefficients
-            for family in families
-        ]
-        return WorkTable([work for _, work in works], coefficients, self.traits.compute_units)
+    def model(self, family: Family[Any]) -> tuple[Coefficients, Ceilings]:
+        """The fitted or else the default coefficients, and the ceilings that they assume."""
+        return self.fitted.get(family.name, (family.coefficients, self.ceilings))
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
         """The records of this very product, the most specific file first; of packed B first."""
@@ -149,22 +143,17 @@ class Knowledge:
     def predict(self, configs: Sequence[Config], problem: GemmProblem) -> Column:
         """The predicted times of any configurations on a product; infinite if unknown."""
         problem = problem_on(problem, self.traits)
-        works = {
-            index: (config, work)
-            for index, config in enumerate(configs)
-            if (work := self.work(config, problem))
-        }
-        seconds = np.full(len(configs), np.inf)
-        seconds[list(works)] = self.table(list(works.values())).seconds(*extents(problem))
-        return seconds
+        predictor = Predictor(configs, problem, self.traits, self.model)
+        seconds = predictor.table(problem).seconds(*extents(problem))
+        known = dict(zip(predictor.configs, seconds, strict=True))
+        return np.array([known.get(config, np.inf) for config in configs])
 
     def ranking(self, problem: GemmProblem) -> Ranking:
         """The candidates for products with the layouts of `problem`."""
-        layouts = _without_sizes(problem)
-        ranking = self.rankings.get(layouts)
-        if ranking is None:
-            ranking = self.rankings[layouts] = Ranking(layouts, self)
-        return ranking
+        candidates = self._candidates.get(problem.result_dtype)
+        if candidates is None:
+            candidates = self._candidates[problem.result_dtype] = Candidates(self, problem)
+        return Ranking(candidates, problem)
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:
@@ -188,16 +177,25 @@ def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "c
     return "calibrated" if database.ceilings(traits) else ""
 
 
+class Candidates:
+    """All candidates for products of the types of `problem`, on one device."""
+
+    def __init__(self, known: Knowledge, problem: GemmProblem) -> None:
+        predictor = Predictor(known.candidates, problem, known.traits, known.model)
+        self.predictor = predictor
+        predictor.prepare(_widest(problem))
+        self.files = [(config, known.candidates[config]) for config in predictor.configs]
+        self.weights = Weights(known.residuals, predictor.configs, predictor.work)
+
+
 class Ranking:
     """All candidates for products of the same layouts, on one device."""
 
-    def __init__(self, problem: GemmProblem, known: Knowledge) -> None:
-        able = {
-            config: work for config in known.candidates if (work := known.work(config, problem))
-        }
-        self.candidates = [(config, known.candidates[config]) for config in able]
-        self._table = known.table(list(able.items()))
-        self._corrections = Corrections(known.residuals, list(able), self._table, problem)
+    def __init__(self, candidates: Candidates, problem: GemmProblem) -> None:
+        self.candidates = candidates.files
+        self._table = candidates.predictor.table(problem, _widest(problem))
+        packs = self._table.packs.astype(int)
+        self._corrections = Corrections(candidates.weights, problem, packs)
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
@@ -220,24 +218,6 @@ class Ranking:
         return expected, expected * np.exp(_DOUBT * doubt), doubt
 
 
-def _without_sizes(problem: GemmProblem) -> GemmProblem:
-    """The key of a ranking: layouts with clipped alignments, and which of m and n is smaller."""
-    widest = max(WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
-
-    def clipped(layout: MatrixLayout) -> MatrixLayout:
-        return replace(layout, alignment=min(layout.alignment, widest))
-
-    m, n = (2, 1) if problem.n < problem.m else (1, 2)
-    return replace(
-        problem,
-        m=m,
-        n=n,
-        k=1,
-        a=clipped(problem.a),
-        b=clipped(problem.b),
-        out=clipped(problem.out),
-        c=None if problem.c is None else MatrixLayout(problem.c.order),
-        bias=None,
-        activation=None,
-        batch=None if problem.batch is None else 2,
-    )
+def _widest(problem: GemmProblem) -> int:
+    """The elements of the widest access; rankings do not tell larger alignments apart."""
+    return max(WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))

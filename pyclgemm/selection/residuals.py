@@ -9,6 +9,7 @@ are solved separately, once. A correction is then a weighted sum over the measur
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,8 @@ _LIKE = 1.5
 _OWN, _ALIKE, _FAMILY, _NOISE = 0.03, 0.04, 0.04, 0.004
 #: Elements of the widest vectors that kernels for few rows load.
 WIDEST = 8
+#: Most operands that a kernel may pack.
+_MOST_PACKS = 2
 #: Factor of the covariance for operands of another layout.
 _OTHER_LAYOUT = 0.6
 
@@ -37,71 +40,112 @@ Matrix = NDArray[np.float64]
 
 
 class Residuals:
-    """The errors of the predictions of measured times; the table has a row for each sample."""
+    """The errors of the predictions of measured times, which are sorted by family.
+
+    `table` has a row for each sample.
+    """
 
     def __init__(self, samples: Sequence[Sample], table: WorkTable) -> None:
-        self.samples, self.features = samples, _features(table)
-        self.layouts = [_layout(sample.problem) for sample in samples]
+        self.samples = samples
+        self.features, self.packs = _features(table), table.packs
         configs = [sample.config for sample in samples]
+        #: The times of each family, and a number for the layouts of each time.
+        self.families = _by_family(configs)
+        layouts = [_layout(sample.problem) for sample in samples]
+        self._numbers = {layout: number for number, layout in enumerate(dict.fromkeys(layouts))}
+        self._layouts = np.array([self._numbers[layout] for layout in layouts], int)
         sizes = np.array([extents(sample.problem) for sample in samples], float).reshape(-1, 4)
-        self.octaves = np.log2(sizes)
+        self.octaves = np.log2(sizes.T.copy())  # a row for each size
         seconds = np.array([sample.seconds for sample in samples])
         errors = np.log(seconds / table.seconds(*sizes.T))
-        #: The indices of the times of each family, and the weight of each time.
-        self.families = _by_family(configs)
         self.weights = np.zeros(len(errors))
-        config_numbers, layout_numbers = _numbered(configs), _numbered(self.layouts)
+        config_numbers = _numbered(configs)
         for times in self.families.values():
-            features, octaves = self.features[times], self.octaves[times]
-            configs_here, layouts_here = config_numbers[times], layout_numbers[times]
+            features, octaves = self.features[times], self.octaves[:, times].T
+            packs = self.packs[times]
+            configs_here, layouts_here = config_numbers[times], self._layouts[times]
             covariance = _covariance(
-                configs_here[:, None] == configs_here, _squares(features, features)
+                configs_here[:, None] == configs_here,
+                _squares(features, features) + np.square(packs[:, None] - packs),
             )
             covariance *= _nearness(_squares(octaves, octaves))
             covariance *= np.where(layouts_here[:, None] == layouts_here, 1.0, _OTHER_LAYOUT)
-            covariance[np.diag_indices(len(times))] += _NOISE
+            covariance[np.diag_indices(len(errors[times]))] += _NOISE
             self.weights[times] = np.linalg.solve(covariance, errors[times])
 
+    def likeness(self, problem: GemmProblem) -> Column:
+        """The factor of each time's covariance with products of the layouts of `problem`."""
+        return np.where(self._layouts == self._numbers.get(_layout(problem)), 1.0, _OTHER_LAYOUT)
 
-class Corrections:
-    """Corrections of predicted times, for products of the layout of `problem`."""
 
-    def __init__(
-        self,
-        residuals: Residuals,
-        configs: Sequence[Config],
-        table: WorkTable,
-        problem: GemmProblem,
-    ) -> None:
-        self._octaves, self._count = residuals.octaves, len(configs)
-        layout = _layout(problem)
-        is_same = np.array([one == layout for one in residuals.layouts], bool)
-        self._layouts = np.where(is_same, 1.0, _OTHER_LAYOUT)
+class Weights:
+    """The weight of each measured time in the error of each configuration.
+
+    The configurations are sorted by family; `table` has a row for each, without their layouts.
+    """
+
+    def __init__(self, residuals: Residuals, configs: Sequence[Config], table: WorkTable) -> None:
+        self.residuals, self.count = residuals, len(configs)
         # For each measured time the index of its configuration in `configs`, or -1.
         index_of = {config: index for index, config in enumerate(configs)}
         indices = np.array([index_of.get(one.config, -1) for one in residuals.samples], int)
-        self._measured = np.flatnonzero(indices >= 0)
-        self._indices = indices[self._measured]
-        features, families = _features(table), _by_family(configs)
-        #: For each family: its configurations, its measured times, and a weight for each pair.
-        self._parts: list[tuple[NDArray[np.intp], NDArray[np.intp], Matrix]] = []
-        for name, times in residuals.families.items():
-            members = families.get(name, np.zeros(0, int))
-            weights = _covariance(
-                members[:, None] == indices[times],
-                _squares(features[members], residuals.features[times]),
-            )
-            weights *= residuals.weights[times] * self._layouts[times]
-            self._parts.append((members, times, weights))
+        #: The times of these configurations, and the index of each one's configuration.
+        self.measured = np.flatnonzero(indices >= 0)
+        self.indices = indices[self.measured]
+        features, everyone = _features(table), np.arange(len(configs))
+        #: For each family: its configurations, its times, and the weights for each number of
+        #: operands that a configuration packs, which depends on the product.
+        self._families: list[tuple[slice, slice, Matrix]] = []
+        for name, members in _by_family(configs).items():
+            if times := residuals.families.get(name):
+                same = everyone[members, None] == indices[times]
+                squares = _squares(features[members], residuals.features[times])
+                weights = [
+                    _covariance(same, squares + np.square(packs - residuals.packs[times]))
+                    for packs in range(_MOST_PACKS + 1)
+                ]
+                of_family = np.array(weights) * residuals.weights[times]
+                self._families.append((members, times, of_family))
+        self._kept: dict[bytes, list[tuple[slice, slice, Matrix]]] = {}
+
+    def of(self, packs: NDArray[np.int_]) -> list[tuple[slice, slice, Matrix]]:
+        """The configurations and times of each family, and the weight of each pair."""
+        key = packs.tobytes()
+        if key not in self._kept:
+            self._kept[key] = [
+                (members, times, _of_packs(weights, packs[members]))
+                for members, times, weights in self._families
+            ]
+        return self._kept[key]
+
+
+def _of_packs(weights: Matrix, packs: NDArray[np.int_]) -> Matrix:
+    """The weights of configurations that pack the given numbers of operands."""
+    first = packs[0]
+    chosen: Matrix = weights[first] if (packs == first).all() else weights[packs, range(len(packs))]
+    return chosen
+
+
+class Corrections:
+    """Corrections of predicted times, for products of the layouts of `problem`.
+
+    `packs` counts the operands that each configuration packs for them.
+    """
+
+    def __init__(self, weights: Weights, problem: GemmProblem, packs: NDArray[np.int_]) -> None:
+        self._weights, self._parts = weights, weights.of(packs)
+        self._likeness = weights.residuals.likeness(problem)
 
     def at(self, sizes: Sequence[float]) -> tuple[Column, Column]:
         """The expected error of each configuration for a product, and its uncertainty, up to 1."""
-        near = _nearness(np.square(self._octaves - np.log2(sizes)).sum(1))
-        errors = np.zeros(self._count)
-        for members, times, weights in self._parts:
-            errors[members] = weights @ near[times]
-        near = near[self._measured] * self._layouts[self._measured]
-        return errors, 1 / np.sqrt(1 + np.bincount(self._indices, near, self._count))
+        weights = self._weights
+        distances = weights.residuals.octaves - np.log2(sizes)[:, None]
+        near = _nearness((distances * distances).sum(0)) * self._likeness
+        errors = np.zeros(weights.count)
+        for members, times, of_pairs in self._parts:
+            errors[members] = of_pairs @ near[times]
+        known = np.bincount(weights.indices, near[weights.measured], weights.count)
+        return errors, 1 / np.sqrt(1 + known)
 
 
 def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
@@ -115,14 +159,16 @@ def _numbered(keys: Sequence[object]) -> NDArray[np.int_]:
     return np.array([numbers[key] for key in keys], int)
 
 
-def _by_family(configs: Sequence[Config]) -> dict[str, NDArray[np.intp]]:
-    """The indices of the configurations of each family."""
-    names = np.array([config.family for config in configs], str)
-    return {str(name): np.flatnonzero(names == name) for name in np.unique(names)}
+def _by_family(configs: Sequence[Config]) -> dict[str, slice]:
+    """Where the configurations of each family are, if they are sorted by family."""
+    parts, first = {}, 0
+    for name, members in itertools.groupby(configs, lambda config: config.family):
+        parts[name] = slice(first, first := first + len(list(members)))
+    return parts
 
 
 def _features(table: WorkTable) -> Matrix:
-    """The features by which configurations are compared, one row for each configuration."""
+    """The features, besides packed operands, by which configurations are compared, in rows."""
     work = table.work
     logarithms = ("rows", "columns", "depth", "resident", "rounds")
     return np.column_stack(
@@ -131,7 +177,6 @@ def _features(table: WorkTable) -> Matrix:
             *(np.log2(np.maximum(work[name], 1e-3)) for name in ("exposed", "alone")),
             2.0 * (work["fill"] > 0) + 0.5 * work["fill"],
             work["descriptors"],
-            work["packs"],
         ]
     )
 

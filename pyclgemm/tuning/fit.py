@@ -124,8 +124,8 @@ class Times:
 
     def _errors(self, logarithms: Column) -> Column:
         """The errors of the predictions, with coefficients given as logarithms."""
-        self._table.coefficients.update(zip(_NAMES, np.exp(logarithms), strict=True))
-        errors: Column = np.log(self._table.seconds(*self._sizes) / self._seconds)
+        table = self._table.with_coefficients(dict(zip(_NAMES, np.exp(logarithms), strict=True)))
+        errors: Column = np.log(table.seconds(*self._sizes) / self._seconds)
         return errors
 
     def _fitted_indices(self) -> list[int]:

@@ -236,12 +236,21 @@ def test_operations_take_a_compute_units_share_of_the_ceilings(
     assert tile.multiply == pytest.approx(30 * costs.multiply_add)
     assert tile.operand == pytest.approx(np.dtype(dtype).itemsize / 2e9)
     assert tile.result == pytest.approx(bytes_of_result / 2e9)
-    # An addend is read as the result is written; a CPU has no ceilings of its own for caches.
-    added = Costs.of(replace(wanted, c=wanted.out), gpu(compute_units=10), ceilings)
-    assert added.work(2, 3, 5).result == 2 * tile.result
+    # A CPU has no ceilings of its own for caches.
     without = replace(ceilings, cache=None, local_memory=None)
     costs = Costs.of(wanted, cpu(compute_units=10), without)
     assert (costs.cache_byte, costs.local_byte) == (10 * costs.memory_byte, 0)
+
+
+def test_an_addend_is_read_as_the_result_is_written():
+    traits, wanted = gpu(), problem(100, 100, 100)
+    family = FAMILIES["direct"]
+    config = family.menu("float32", traits, wanted.precision)[0]
+    plain, added = (
+        family.work(config, one, traits, typical_ceilings(traits))
+        for one in (wanted, replace(wanted, c=wanted.out))
+    )
+    assert added == replace(plain, result=2 * plain.result)
 
 
 def test_split_elements_cost_each_term_and_what_the_ceilings_lack_costs_none():

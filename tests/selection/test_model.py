@@ -11,10 +11,10 @@ from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.element import stored_bytes
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cost import Coefficients
+from pyclgemm.families.cost import Coefficients, WorkTable
 from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
 from pyclgemm.problem.precision import DTYPES, resolve_precision
-from pyclgemm.problem.problem import MatrixLayout
+from pyclgemm.problem.problem import MatrixLayout, PackedLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.model import knowledge, known_of, standing
@@ -32,28 +32,43 @@ TYPES += [("float32", precision) for precision in FLOAT32_PRECISIONS]
 EMPTY = [Entry(*types, ()) for types in TYPES]
 #: A database without records: all candidates come from menus.
 BLANK = a_database(file_of(EMPTY, "gpu"), file_of(EMPTY, "cpu"))
+PADDED = PackedLayout("padded", 16, 64)
 
 
 @given(
     st.sampled_from(ARCHITECTURES), st.sampled_from(TYPES), st.sampled_from(LAYOUTS),
     st.tuples(*[st.integers(1, 3000)] * 3), st.sampled_from([0, 1, 2, 4]),
-    st.sampled_from([None, 2, 300]), st.booleans(), st.booleans(),
+    st.sampled_from([None, 2, 300]), st.booleans(),
+    st.sampled_from(["", "strided", "conjugate", "packed"]),
 )  # fmt: skip
 def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
-    architecture, types, layout, sizes, padding, batch, reads_c, strided
+    architecture, types, layout, sizes, padding, batch, reads_c, b_is
 ):
-    # Products of the same layout share a ranking: a wrong key shows in a later example.
+    # Products share terms of their layouts: a wrong key shows in a later example.
     traits, shape = typical_traits(architecture), GemmShape(*sizes, layout, padding, batch)
     wanted = shape.problem(*types, reads_c=reads_c, activation="relu" if reads_c else None)
-    if strided:
-        wanted = replace(wanted, b=MatrixLayout("strided"))
+    if b_is == "packed":
+        panels = PackedLayout("panels", 256, 32) if traits.type == "cpu" else PADDED
+        wanted = replace(wanted, b=MatrixLayout("row", 16), packed=panels)
+    elif b_is:
+        changes = {"order": "strided"} if b_is == "strided" else {"conjugate": True}
+        wanted = replace(wanted, b=replace(wanted.b, **changes))
     # A ranking does not distinguish alignments above the widest access.
     widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
-    kept = known_of(wanted, traits, BLANK).ranking(wanted)
+    known = known_of(wanted, traits, BLANK)
+    kept = known.ranking(wanted)
     configs = [config for config, _ in kept.candidates]
-    times = db.predict(configs, wanted, traits, BLANK)
+    families = [family_of(config) for config in configs]
+    work = [
+        family.work(config, wanted, traits, known.ceilings)
+        for family, config in zip(families, configs, strict=True)
+    ]
+    coefficients = [family.coefficients for family in families]
+    of_product = WorkTable(work, coefficients, traits.compute_units)
+    times = of_product.seconds(wanted.m, wanted.n, wanted.k, wanted.products)
+    np.testing.assert_allclose(db.predict(configs, wanted, traits, BLANK), times, rtol=1e-12)
     np.testing.assert_allclose(kept.seconds(wanted)[0], times, rtol=1e-12)
     ordered = [one.seconds for one in kept.ordered(wanted)]
     assert ordered == sorted(ordered)

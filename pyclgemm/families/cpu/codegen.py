@@ -73,7 +73,12 @@ class CpuConfig(Config):
 
 def reads_b_in_place(problem: GemmProblem, config: CpuConfig) -> bool:
     """Whether the kernel reads B in place instead of packed panels."""
-    return not (problem.packed or config.PACKB or problem.b.conjugate)
+    return is_read_in_place(problem.b, problem.packed is not None, config)
+
+
+def is_read_in_place(b: MatrixLayout, packed: bool, config: CpuConfig) -> bool:
+    """The same by the layout of B, and whether B was packed ahead."""
+    return not (packed or config.PACKB or b.conjugate)
 
 
 #: Sums of dot products that hide the latency of a multiply-add and fit the registers of AVX2.

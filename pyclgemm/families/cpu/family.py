@@ -13,9 +13,9 @@ from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
-from ..cost import Coefficients, Costs, Work
+from ..cost import Access, Coefficients, Costs, Place, Work
 from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch, point_table
-from .codegen import CpuConfig, generate_cpu, reads_b_in_place
+from .codegen import CpuConfig, generate_cpu, is_read_in_place, reads_b_in_place
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
@@ -129,6 +129,11 @@ def vector_registers(traits: DeviceTraits) -> int:
     return 16 if is_older or not traits.architecture else 32
 
 
+def _in_pairs(costs: Costs) -> Costs:
+    """The costs where a multiply-add covers several depths."""
+    return replace(costs, multiply_add=costs.multiply_add / costs.precision.packed_depth)
+
+
 class CpuFamily(CpuTiles[CpuConfig]):
     """One work-item for each core, which packs operands; explicit vectors."""
 
@@ -229,20 +234,14 @@ class CpuFamily(CpuTiles[CpuConfig]):
 
     def work_at(self, config: CpuConfig, costs: Costs) -> Work:
         """A core computes register tiles block by block of k; each block adds to the result."""
-        problem, traits = costs.problem, costs.traits
-        depths = problem.precision.packed_depth  # that a multiply-add covers
-        costs = replace(costs, multiply_add=costs.multiply_add / depths)
-        block = config.KC * depths
+        traits, costs = costs.traits, _in_pairs(costs)
+        block = config.KC * costs.precision.packed_depth
         sums = config.MR * config.vectors
-        lanes = max(1, traits.vector_bytes // STAGED_BYTES[problem.dtype])
+        lanes = max(1, traits.vector_bytes // STAGED_BYTES[costs.dtype])
         wide = math.ceil(config.VW / lanes)  # registers of a vector
         unused = wide * lanes / config.VW
         kept = vector_registers(traits) - (config.vectors + 1) * wide
         spilled = max(0, sums * wide - kept)
-        in_place = reads_b_in_place(problem, config)
-        packing = 2 * costs.memory_byte * max(2, costs.stored)  # int8 is widened
-        dots = in_place and problem.b.order != "row"
-        starting = costs.memory_byte * _RUN_BYTES / (block if dots else config.NR)
         return costs.work(
             config.MR,
             config.NR,
@@ -251,12 +250,26 @@ class CpuFamily(CpuTiles[CpuConfig]):
             loads=costs.multiply_add
             * lanes
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
-            cache=costs.cache_byte * config.NR * costs.stored if in_place else 0.0,
-            turned=costs.multiply_add * config.NR if dots else 0.0,
             local=2 * costs.cache_byte * config.MR * config.NR * costs.result / block,
             store=costs.cache_byte * config.MR * config.NR * costs.result,
-            packed_a=packing,
-            packed_b=starting if in_place else 0.0 if problem.packed else packing,
+        )
+
+    def access(self, config: CpuConfig, costs: Costs, place: Place) -> Access:
+        """A is packed; B is packed, was packed before, or is read in place."""
+        if place.name == "out":
+            return Access()
+        packed = 2 * costs.memory_byte * max(2, costs.stored)  # int8 is widened
+        if place.name == "a":
+            return Access(packed=packed)
+        if not is_read_in_place(place.layout, place.in_panels, config):
+            return Access(packed=0.0 if place.in_panels else packed)
+        costs, depths = _in_pairs(costs), costs.precision.packed_depth
+        dots = place.layout.order != "row"
+        return Access(
+            cache=costs.cache_byte * config.NR * costs.stored,
+            turned=costs.multiply_add * config.NR if dots else 0.0,
+            # The time until the first elements of a run arrive
+            packed=costs.memory_byte * _RUN_BYTES / (config.KC * depths if dots else config.NR),
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:

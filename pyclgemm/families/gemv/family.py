@@ -13,9 +13,9 @@ from ...codegen.launch import Schedule
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision, is_complex
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem
 from ...problem.product import Product
-from ..cost import SUB_GROUP, Costs, Work
+from ..cost import SUB_GROUP, Access, Costs, Place, Work
 from ..family import Advice, Axes, Family, Point, Role, Tile, is_worth_trying, point_table
 from . import codegen
 from .codegen import GemvConfig, GemvUnitConfig
@@ -67,11 +67,9 @@ def _local_bytes(config: GemvConfig | GemvUnitConfig, dtype: str) -> int:
 
 @dataclass(frozen=True)
 class _Strip:
-    """How a work-group reads A and its columns of B."""
+    """How a work-group reads A and its columns of B, whatever the order of B."""
 
     depth: int  # depths that a work-item multiplies at a time
-    lanes_n: int  # work-items of a sub-group along the columns
-    lanes_k: int  # and along k
     run_k: int  # consecutive depths of a work-item
     readers: int  # work-items that read an element of A
     rows: int  # rows of A that a sub-group reads at once
@@ -92,8 +90,11 @@ class _FewRows(Family[Few]):
 
     def orient(self, product: Product, config: Few, traits: DeviceTraits) -> Product:
         """Few columns become few rows, unless a packed B cannot become A."""
-        few_columns = product.problem.n < product.problem.m
-        return product.transposed if few_columns and product.problem.packed is None else product
+        problem = product.problem
+        return product.transposed if self.exchanges(problem) and not problem.packed else product
+
+    def exchanges(self, problem: GemmProblem) -> bool:
+        return problem.n < problem.m
 
     def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:
         problem = product.problem
@@ -109,55 +110,54 @@ class _FewRows(Family[Few]):
         return _local_bytes(config, dtype)
 
     @abstractmethod
-    def _strip(self, config: Few, costs: Costs, *, along_k: bool) -> _Strip:
-        """How a B with contiguous columns (`along_k`) or rows is read."""
+    def _strip(self, config: Few, costs: Costs) -> _Strip:
+        """How a work-group reads its operands."""
+
+    @abstractmethod
+    def _lanes(self, config: Few, *, along_k: bool) -> tuple[int, int]:
+        """Work-items of a sub-group along the columns and along k; `along_k` states B's order."""
 
     def work_at(self, config: Few, costs: Costs) -> Work:
         """The work of a strip of columns: B is read once, in vectors if it is aligned."""
-        problem, size = costs.problem, costs.stored
-        swapped = problem.n < problem.m
-        if swapped:
-            problem = problem.transposed
-        a, b = problem.a, problem.b
-        strip = self._strip(config, costs, along_k=b.order == "column")
-        rows, columns, depth = config.MR, config.columns, strip.depth
-
-        def read(layout: MatrixLayout, elements: int, along_k: bool, rows: int = 0) -> list[float]:
-            """Seconds of load instructions, and of transfers from the cache."""
-            lanes, run = (strip.lanes_k, strip.run_k) if along_k else (strip.lanes_n, config.VW)
-            if layout.order == "strided":
-                lanes = run = 1
-            aligned = costs.is_aligned(layout)
-            width = run if layout.alignment >= run else 1
-            issue, _ = costs.transfer(
-                elements, size, lanes, width, step=run, aligned=aligned, rows=rows
-            )
-            _, moved = costs.transfer(elements, size, lanes, run, aligned=aligned, rows=rows)
-            return [issue, moved]
-
-        loads_b, cache_b = read(b, columns * depth, b.order != "row")
-        # Work-items side by side along the columns read the same elements of A.
-        if a.order == "row":
-            loads_a, _ = read(a, rows * depth * strip.readers, True, rows=strip.rows)
-        else:
-            loads_a, _ = costs.transfer(
-                rows * depth * strip.readers, size, 1, 1, rows=strip.lanes_k * strip.rows
-            )
-        across = strip.lanes_n if problem.out.order == "row" else 1
-        local = self.local_bytes(config, problem.dtype)
+        strip, local = self._strip(config, costs), self.local_bytes(config, costs.dtype)
         return costs.work(
-            rows,
-            columns,
-            depth,
+            config.MR,
+            config.columns,
+            strip.depth,
             resident=resident_groups(costs.traits, strip.items, local, strip.registers),
             alone=max(1.0, _UNIT_LANES / strip.items),
             rounds=strip.rounds,
             exposed=strip.exposed,
-            swapped=swapped,
-            loads=loads_a + loads_b,
-            cache=cache_b + costs.cache_byte * rows * depth * size,
-            store=costs.store(rows * columns, problem.out, across, 1, step=config.VW),
+            cache=costs.cache_byte * config.MR * strip.depth * costs.stored,
         )
+
+    def access(self, config: Few, costs: Costs, place: Place) -> Access:
+        """Lanes read runs along the contiguous index, as vectors if these are aligned."""
+        layout, size = place.layout, costs.stored
+        lanes_n, lanes_k = self._lanes(config, along_k=place.b_by_columns)
+        if place.name == "out":
+            across = lanes_n if layout.order == "row" else 1
+            entries = config.MR * config.columns
+            return Access(store=costs.store(entries, layout, across, 1, step=config.VW))
+        strip, by_columns = self._strip(config, costs), place.name == "b" and layout.order == "row"
+        lanes, run = (lanes_n, config.VW) if by_columns else (lanes_k, strip.run_k)
+        elements, rows = config.columns * strip.depth, 0
+        if place.name == "a":
+            # Work-items side by side along the columns read the same elements of A.
+            elements, rows = config.MR * strip.depth * strip.readers, strip.rows
+            if layout.order != "row":
+                loads, _ = costs.transfer(elements, size, 1, 1, rows=lanes_k * rows)
+                return Access(loads)
+        if layout.order == "strided":
+            lanes = run = 1
+        aligned, width = costs.is_aligned(layout), run if layout.alignment >= run else 1
+        loads, _ = costs.transfer(
+            elements, size, lanes, width, step=run, aligned=aligned, rows=rows
+        )
+        if place.name == "a":  # `work_at` has its bytes, which do not depend on its layout
+            return Access(loads)
+        _, cache = costs.transfer(elements, size, lanes, run, aligned=aligned)
+        return Access(loads, cache)
 
 
 class GemvFamily(_FewRows[GemvConfig]):
@@ -205,19 +205,20 @@ class GemvFamily(_FewRows[GemvConfig]):
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return min(problem.m, problem.n) <= _FEW and problem.k >= _LEAST_DEPTH
 
-    def _strip(self, config: GemvConfig, costs: Costs, *, along_k: bool) -> _Strip:
-        """Lanes along k take VW depths at a time, KWI times in each turn of the loop."""
+    def _lanes(self, config: GemvConfig, *, along_k: bool) -> tuple[int, int]:
         if along_k:
             lanes_k = min(SUB_GROUP, config.lanes_k)
-            lanes_n = SUB_GROUP // lanes_k
-        else:
-            lanes_n = min(SUB_GROUP, config.LANES_N)
-            lanes_k = SUB_GROUP // lanes_n
-        steps = _join(config, costs.problem.dtype).steps
+            return SUB_GROUP // lanes_k, lanes_k
+        lanes_n = min(SUB_GROUP, config.LANES_N)
+        return lanes_n, SUB_GROUP // lanes_n
+
+    def _strip(self, config: GemvConfig, costs: Costs) -> _Strip:
+        """Lanes along k take VW depths at a time, KWI times in each turn of the loop."""
+        steps = _join(config, costs.dtype).steps
         # Depths left over by the unrolled loop are loaded one after the other.
         tail = (config.KWI - 1) / 2
         return _Strip(
-            config.VW, lanes_n, lanes_k, config.VW, config.LANES_N, 1, 1 + len(steps) + tail,
+            config.VW, config.VW, config.LANES_N, 1, 1 + len(steps) + tail,
             1 / (config.lanes_k * config.KWI), config.WGS,
             2 * config.MR * config.VW * math.ceil(costs.stored / 4) + _SPARE,
         )  # fmt: skip
@@ -301,10 +302,13 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         unit = codegen.register_unit(problem.precision, traits)
         return unit.text if unit else ""
 
-    def _strip(self, config: GemvUnitConfig, costs: Costs, *, along_k: bool) -> _Strip:
+    def _lanes(self, config: GemvUnitConfig, *, along_k: bool) -> tuple[int, int]:
+        return 8, 4
+
+    def _strip(self, config: GemvUnitConfig, costs: Costs) -> _Strip:
         """Sub-groups divide k, and multiply elements that they load to registers."""
         return _Strip(
-            4 * config.run, 8, 4, config.run, 1, 8, 1 + len(_join(config, "float32").steps),
+            4 * config.run, config.run, 1, 8, 1 + len(_join(config, "float32").steps),
             1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),
         )  # fmt: skip
 

@@ -207,7 +207,7 @@ def generate_matrix(
     """Write the kernel that computes a product by a matrix unit."""
     unit = required_unit(problem.precision, traits)
     whole, items = (problem.a, problem.b), unit.lanes * config.subgroups
-    form, packed = packed_form(problem, unit), packed_forms(problem, config, unit)
+    form, packed = packed_form(problem.precision, unit), packed_forms(problem, config, unit)
     read = with_packed(problem, packed)
     slabs = matrix_slabs(read, packed, config, unit)
     stored = slabs[0].bits

@@ -12,13 +12,13 @@ from ...codegen.pack import why_units_pack
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from .. import family
-from ..cost import FRAGMENT_LANES, SUB_GROUP, Costs, Work, tile_rounds
+from ..cost import FRAGMENT_LANES, SUB_GROUP, Access, Costs, Place, Work, tile_rounds
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, MatrixConfig, local_bytes
-from .slab import copied_bytes, packed_form, packed_forms, split_type
+from .slab import copied_bytes, is_copied, packed_form, packed_forms, split_type
 
 #: Registers of a work-item besides its sums.
 _OTHER_REGISTERS = 60
@@ -107,54 +107,54 @@ class MatrixFamily(family.Family[MatrixConfig]):
 
     def work_at(self, config: MatrixConfig, costs: Costs) -> Work | None:
         """Sub-groups multiply slabs in local memory; operands that cannot be copied are packed."""
-        problem, traits = costs.problem, costs.traits
-        unit = units.element_unit(problem.dtype, problem.precision, traits)
-        if unit is None:
+        traits = costs.traits
+        if units.element_unit(costs.dtype, costs.precision, traits) is None:
             return None
         items = units.sub_group_lanes(traits) * config.subgroups
-        packed = packed_forms(problem, config, unit)
-        along_k = packed_form(problem, unit).along_k
-        loads = cache = 0.0
-        for name, extent in zip(OPERANDS, (config.MWG, config.NWG), strict=True):
-            layout = problem.operand(name)
-            is_packed = name in packed
-            by_k = along_k if is_packed else layout.is_along_k(name)
-            vector = max(1, VECTOR_BYTES // costs.stored)
-            width = vector if is_packed else min(vector, layout.alignment)
-            length = config.KWG if by_k else extent
-            issue, moved = costs.transfer(
-                extent * config.KWG, costs.stored, length // vector, width, step=vector,
-                aligned=is_packed or costs.is_aligned(layout),
-            )  # fmt: skip
-            loads += issue
-            # A vector that is loaded in parts is in the first-level cache after the first part.
-            cache += moved * width / vector
         sums = config.MWG * config.NWG // (units.sub_group_lanes(traits) * config.tile_subgroups)
         registers = min(255, sums * math.ceil(costs.stored / 4) + _OTHER_REGISTERS)
         read = config.SUBGROUPS_N * config.MWG + config.SUBGROUPS_M * config.NWG
         joined = 0.0
         if config.SLICES > 1:
             joined = costs.local_byte * 2 * config.MWG * config.NWG * costs.result * config.SLICES
-        # Terms of split elements lie one behind the other.
-        packing = 2 * costs.memory_byte * costs.stored * problem.precision.terms
         return costs.work(
             config.MWG,
             config.NWG,
             config.KWG,
             fill=config.FILL,
-            resident=resident_groups(traits, items, local_bytes(config, problem.dtype), registers),
+            resident=resident_groups(traits, items, local_bytes(config, costs.dtype), registers),
             alone=max(1.0, _SCHEDULERS / config.subgroups),
             rounds=tile_rounds(config.SLICES, config.FILL),
             exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * config.KWG * costs.stored,
-            cache=cache,
-            loads=loads,
-            store=_stored(costs, problem.out, config) + joined,
+            store=joined,
             join=costs.memory_byte * 2 * config.MWG * config.NWG * max(4, costs.stored),
-            packs=len(packed),
-            packed_a=packing if "a" in packed else 0.0,
-            packed_b=packing if "b" in packed else 0.0,
         )
+
+    def access(self, config: MatrixConfig, costs: Costs, place: Place) -> Access:
+        """Slabs are copied by vectors as wide as the alignment allows."""
+        layout = place.layout
+        if place.name == "out":
+            return Access(store=_stored(costs, layout, config))
+        unit = units.element_unit(costs.dtype, costs.precision, costs.traits)
+        assert unit is not None  # else there is no work
+        form = packed_form(costs.precision, unit)
+        is_packed = not is_copied(place.name, layout, costs.dtype, form, config)
+        by_k = form.along_k if is_packed else layout.is_along_k(place.name)
+        vector = max(1, VECTOR_BYTES // costs.stored)
+        width = vector if is_packed else min(vector, layout.alignment)
+        extent = config.MWG if place.name == "a" else config.NWG
+        loads, moved = costs.transfer(
+            extent * config.KWG, costs.stored, (config.KWG if by_k else extent) // vector, width,
+            step=vector, aligned=is_packed or costs.is_aligned(layout),
+        )  # fmt: skip
+        # A vector that is loaded in parts is in the first-level cache after the first part.
+        cache = moved * width / vector
+        if not is_packed:
+            return Access(loads, cache)
+        # Terms of split elements lie one behind the other.
+        packed = 2 * costs.memory_byte * costs.stored * costs.precision.terms
+        return Access(loads, cache, packs=1, packed=packed)
 
     def load_bytes(
         self, problem: GemmProblem, config: MatrixConfig, run: family.Run
@@ -166,7 +166,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
         return unit.text if unit else ""
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: MatrixConfig) -> str:
-        return why_units_pack(name, problem, copied_bytes(problem, config))
+        return why_units_pack(name, problem, copied_bytes(problem.dtype, config))
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> family.Axes:
         """All parameters, without values that the device does not support."""

@@ -11,7 +11,7 @@ from ...codegen.matrix_units import MatrixUnit
 from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, OperandName
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from .config import MatrixConfig, padding_elements
 
 #: The row of 16 bytes to which a lane points for ldmatrix, by operand and by whether k is
@@ -37,7 +37,7 @@ class MatrixSlab:
 
     def __post_init__(self) -> None:
         name, problem, config = self.name, self.problem, self.config
-        layout, form = problem.operand(name), packed_form(problem, self.unit)
+        layout, form = problem.operand(name), packed_form(problem.precision, self.unit)
         # Its elements, or their split terms; each term is a matrix in global memory and a slab in
         # local memory.
         stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name] if form.split else ""
@@ -111,7 +111,7 @@ class MatrixSlab:
         return plus(self.pointer, times(term, f"{self.name.upper()}_TERM"), index)
 
 
-def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
+def packed_form(precision: Precision, unit: MatrixUnit) -> PackedForm:
     """The form in which operands are packed if they cannot be copied in place.
 
     Rows run along k where units read so. Otherwise either order can be loaded, and rows along the
@@ -119,9 +119,9 @@ def packed_form(problem: GemmProblem, unit: MatrixUnit) -> PackedForm:
     """
     # Packing splits each float32 once: splitting in every sub-group that loads it would take longer
     # than multiplying.
-    split = split_type(problem.precision, unit)
+    split = split_type(precision, unit)
     along_k = unit.reads_along_k or split is not None
-    return PackedForm(along_k, split=split, terms=parts_of(problem.precision.terms))
+    return PackedForm(along_k, split=split, terms=parts_of(precision.terms))
 
 
 def split_type(precision: Precision, unit: MatrixUnit) -> PartType | None:
@@ -136,25 +136,31 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
     return unit.spelling == "ptx" and unit.operand == "tf32" and precision.terms == 1
 
 
-def copied_bytes(problem: GemmProblem, config: MatrixConfig) -> int:
+def copied_bytes(dtype: str, config: MatrixConfig) -> int:
     """The bytes of the smallest vectors in which a kernel copies rows of an operand."""
-    return stored_bytes(problem.dtype) if config.UNALIGNED else VECTOR_BYTES
+    return stored_bytes(dtype) if config.UNALIGNED else VECTOR_BYTES
+
+
+def is_copied(
+    name: OperandName, layout: MatrixLayout, dtype: str, form: PackedForm, config: MatrixConfig
+) -> bool:
+    """Whether an operand is copied in place; else it is first packed in a form."""
+    wanted, size = copied_bytes(dtype, config), stored_bytes(dtype)
+    if form.split or not layout.has_vectors(wanted, size):
+        return False
+    return not form.along_k or layout.is_along_k(name)
 
 
 def packed_forms(
     problem: GemmProblem, config: MatrixConfig, unit: MatrixUnit
 ) -> dict[OperandName, PackedForm]:
     """The operands that are packed first, with their packed form; others are copied in place."""
-    form, size = packed_form(problem, unit), stored_bytes(problem.dtype)
-    wanted = copied_bytes(problem, config)
-
-    def is_copied(name: OperandName) -> bool:
-        layout = problem.operand(name)
-        if form.split or not layout.has_vectors(wanted, size):
-            return False
-        return not form.along_k or layout.is_along_k(name)
-
-    return {name: form for name in OPERANDS if not is_copied(name)}
+    form, dtype = packed_form(problem.precision, unit), problem.dtype
+    return {
+        name: form
+        for name in OPERANDS
+        if not is_copied(name, problem.operand(name), dtype, form, config)
+    }
 
 
 def matrix_slabs(

@@ -223,9 +223,9 @@ DIRECT_NAMES = {
 INDIRECT_ONLY = ("SA", "SB", "STRM", "STRN", "PADLD")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def _direct_tiles(config: XgemmDirectConfig) -> XgemmConfig:
-    """The tiling of a configuration; a dozen constraints use it."""
+    """The tiling of a configuration; constraints and predicted times use it."""
     names = (field.name for field in fields(XgemmConfig) if field.name not in INDIRECT_ONLY)
     values = {name: getattr(config, DIRECT_NAMES.get(name, name)) for name in names}
     return XgemmConfig(**values | {"NWG": config.NWGD or config.WGD})

@@ -9,14 +9,14 @@ from typing import ClassVar, TypeVar
 from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
-from ...codegen.pack import PackedForm, padded, with_packed
+from ...codegen.pack import PackedForm, padded
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
 from .. import family
-from ..cost import SUB_GROUP, Costs, Work, tile_rounds
+from ..cost import SUB_GROUP, Access, Costs, Place, Work, tile_rounds
 from .codegen import SlabCopy, generate_xgemm, is_along_tile, slab_copy, slab_copy_of
 from .config import DIRECT_NAMES, INDIRECT_ONLY, XgemmConfig, XgemmDirectConfig
 from .constraints import DIRECT_CONSTRAINTS, INDIRECT_CONSTRAINTS, local_bytes
@@ -84,38 +84,21 @@ class _TiledFamily(family.Family[Tiled]):
         size = stored_bytes(problem.dtype)
         return self.tile_traffic(problem, self.tile(config), run, size, local)
 
-    def _as_read(self, problem: GemmProblem) -> GemmProblem:
-        return problem
+    def _as_read(self, name: OperandName, layout: MatrixLayout) -> MatrixLayout:
+        """The layout of an operand as the multiplying kernel reads it."""
+        return layout
 
     def work_at(self, config: Tiled, costs: Costs) -> Work:
         """Slabs pass through local memory; work-items read fragments of them."""
-        problem, traits, tiles = costs.problem, costs.traits, config.tiles
-        read = self._as_read(problem)
-        staged = STAGED_BYTES[problem.dtype]
+        traits, tiles = costs.traits, config.tiles
+        staged = STAGED_BYTES[costs.dtype]
         held = tiles.MWI * tiles.NWI + 2 * (tiles.MWI + tiles.NWI)
         needed = min(255, held * math.ceil(staged / 4) + _OTHER_REGISTERS)
         registers = tiles.REGISTERS or needed
-        loads = cache = turned = 0.0
-        for name, extent, is_staged in zip(
-            OPERANDS, (tiles.MWG, tiles.NWG), (tiles.SA, tiles.SB), strict=True
-        ):
-            if not is_staged:  # work-items read their fragments through the caches
-                cache += costs.cache_byte * extent * tiles.KWG * costs.stored
-                continue
-            copy, conflicts = _slab_access(name, read.operand(name), tiles, config.RUN_K, staged)
-            aligned = costs.is_aligned(read.operand(name))
-            issue, moved = costs.transfer(
-                extent * tiles.KWG, costs.stored, copy.unit_items, copy.width, aligned=aligned
-            )
-            loads += issue
-            cache += moved
-            # One access of local memory serves a word of each bank, 128 bytes.
-            turned += costs.local_byte * 128 * extent * tiles.KWG / SUB_GROUP * conflicts
         local, _ = _local_reads(tiles, staged, family.lockstep(traits))
         joined = costs.local_byte * 2 * tiles.MWG * tiles.NWG * staged * (tiles.SLICES - 1)
-        packing = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
         lanes = _LANES if traits.vendor in ("nvidia", "amd") else family.lockstep(traits)
-        items, size = tiles.work_items, local_bytes(tiles, problem.dtype)
+        items, size = tiles.work_items, local_bytes(tiles, costs.dtype)
         return costs.work(
             tiles.MWG,
             tiles.NWG,
@@ -126,27 +109,43 @@ class _TiledFamily(family.Family[Tiled]):
             rounds=tile_rounds(tiles.SLICES, tiles.FILL),
             exposed=1 / max(1, tiles.STAGES - 1),
             local=costs.local_byte * local * tiles.KWG,
-            cache=cache,
-            loads=loads,
-            turned=turned,
-            store=_stored(costs, problem.out, tiles) + joined,
+            store=joined,
             join=costs.memory_byte * 2 * tiles.MWG * tiles.NWG * max(4, staged),
-            packs=2 if self.packs else 0,
-            packed_a=packing,
-            packed_b=packing,
         )
+
+    def access(self, config: Tiled, costs: Costs, place: Place) -> Access:
+        """Slabs are copied by vectors, or transposed; without a slab, fragments are read."""
+        tiles = config.tiles
+        if place.name == "out":
+            return Access(store=_stored(costs, place.layout, tiles))
+        is_a, layout = place.name == "a", self._as_read(place.name, place.layout)
+        elements = (tiles.MWG if is_a else tiles.NWG) * tiles.KWG
+        loads = turned = 0.0
+        cache = costs.cache_byte * elements * costs.stored
+        if tiles.SA if is_a else tiles.SB:
+            copy, conflicts = _slab_access(
+                place.name, layout, tiles, config.RUN_K, STAGED_BYTES[costs.dtype]
+            )
+            loads, cache = costs.transfer(
+                elements, costs.stored, copy.unit_items, copy.width,
+                aligned=costs.is_aligned(layout),
+            )  # fmt: skip
+            # One access of local memory serves a word of each bank, 128 bytes.
+            turned = costs.local_byte * 128 * elements / SUB_GROUP * conflicts
+        packed = costs.memory_byte * 2 * costs.stored if self.packs else 0.0
+        return Access(loads, cache, turned, packs=int(self.packs), packed=packed)
 
     def load_bytes(self, problem: GemmProblem, config: Tiled, run: family.Run) -> dict[str, int]:
         """Copies of slabs and reads of fragments; fragments from global memory without slabs."""
         tiles, stored = config.tiles, stored_bytes(problem.dtype)
-        read = self._as_read(problem)
         loads: dict[str, int] = {}
         for name, staged, width in zip(
             OPERANDS, (tiles.SA, tiles.SB), (tiles.VWM, tiles.VWN), strict=True
         ):
             loaded = width
             if staged:
-                loaded = slab_copy_of(name, read.operand(name), tiles, config.RUN_K).width
+                layout = self._as_read(name, problem.operand(name))
+                loaded = slab_copy_of(name, layout, tiles, config.RUN_K).width
                 loads[f"{name.upper()} from local memory"] = width * STAGED_BYTES[problem.dtype]
             loads[f"{name.upper()} from global memory"] = loaded * stored
         return loads
@@ -252,8 +251,8 @@ class XgemmFamily(_TiledFamily[XgemmConfig]):
         }
         return self.tile_schedule(product, config, traits, forms)
 
-    def _as_read(self, problem: GemmProblem) -> GemmProblem:
-        return with_packed(problem, dict.fromkeys(OPERANDS, PackedForm()))
+    def _as_read(self, name: OperandName, layout: MatrixLayout) -> MatrixLayout:
+        return PackedForm().layout(name)
 
     def packing_cause(self, name: OperandName, problem: GemmProblem, config: XgemmConfig) -> str:
         """Why the kernel, which checks no bounds, cannot read an operand in place; or empty."""
@@ -352,6 +351,7 @@ def _stored(costs: Costs, out: MatrixLayout, tiles: XgemmConfig) -> float:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def _local_reads(tiles: XgemmConfig, size: int, sub_group: int) -> tuple[int, int]:
     """Bytes that a work-group reads from local memory per depth: shared ones once, or all."""
     rows = tiles.SA * tiles.MWG // tiles.MDIMC

@@ -16,7 +16,7 @@ from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.bounds import FLAG, up_to
-from ...problem.precision import PART_TYPES, PRODUCTS, parts_of
+from ...problem.precision import PART_TYPES, PRODUCTS, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName, Order
 from . import unit as units
 from .unit import TensorMap, WgmmaUnit
@@ -121,20 +121,31 @@ def packed_forms(
     problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit
 ) -> dict[OperandName, PackedForm]:
     """The operands that are packed first, with their packed form; others are copied in place."""
-    terms, stored = problem.precision.terms, stored_bytes(problem.dtype)
+    precision = problem.precision
     split = PART_TYPES[unit.operand] if problem.dtype == "float32" else None
-    form = PackedForm(along_k=True, split=split, terms=parts_of(terms))
+    form = PackedForm(along_k=True, split=split, terms=parts_of(precision.terms))
+    return {
+        name: form
+        for name in OPERANDS
+        if not is_copied(name, problem.operand(name), precision, config, unit)
+    }
 
-    def is_copied(name: OperandName) -> bool:
-        layout = problem.operand(name)
-        if terms > 1 or stored != unit.element_bytes:
-            return False
-        # Lanes transpose a slab whose elements they copy one by one.
-        turns = not config.TMA and stored == _LEAST_BYTES
-        is_read = turns or unit.reads(name, layout)
-        return is_read and layout.has_vectors(copied_bytes(config), stored)
 
-    return {name: form for name in OPERANDS if not is_copied(name)}
+def is_copied(
+    name: OperandName,
+    layout: MatrixLayout,
+    precision: Precision,
+    config: WgmmaConfig,
+    unit: WgmmaUnit,
+) -> bool:
+    """Whether an operand is copied in place; else it is first packed with k contiguous."""
+    stored = stored_bytes(precision.operand)
+    if precision.terms > 1 or stored != unit.element_bytes:
+        return False
+    # Lanes transpose a slab whose elements they copy one by one.
+    turns = not config.TMA and stored == _LEAST_BYTES
+    is_read = turns or unit.reads(name, layout)
+    return is_read and layout.has_vectors(copied_bytes(config), stored)
 
 
 # Lanes copy slabs and results to the same places in local memory as TMA does: into rows as long as
@@ -340,15 +351,6 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals
-
-
-def slab_copies(problem: GemmProblem, config: WgmmaConfig, unit: WgmmaUnit) -> int:
-    """Copies of all lanes together in a slab of both operands, which lie as they are copied."""
-    extents: dict[OperandName, int] = {"a": config.MWG, "b": config.NWG}
-    return sum(
-        extent * units.ROW_BYTES // lane_bytes(name, problem.operand(name), unit)
-        for name, extent in extents.items()
-    )
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:

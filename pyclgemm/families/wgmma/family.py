@@ -8,14 +8,14 @@ from typing import Any
 from ...codegen import config as common
 from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
-from ...codegen.pack import padded, why_units_pack, with_packed
+from ...codegen.pack import PackedForm, padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
 from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import Costs, Work
+from ..cost import Access, Costs, Place, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from . import codegen
 from .codegen import WgmmaConfig
@@ -145,9 +145,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return prefers_units(problem, traits)
 
-    def orient(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Product:
-        """Exchange rows and columns where the unit can take only A with strided k."""
-        return product.transposed if _is_exchanged(product.problem) else product
+    def exchanges(self, problem: GemmProblem) -> bool:
+        """TF32 needs it where k is strided in B alone, as only A can pass through registers."""
+        direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
+        return direct and problem.a.order == "row" and problem.b.order == "row"
 
     def schedule(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
         """Pack operands that are split or that no tensor map can describe, then multiply."""
@@ -176,33 +177,39 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def work_at(self, config: WgmmaConfig, costs: Costs) -> Work:
         """Warpgroups multiply slabs in local memory; each compute unit holds one work-group."""
-        problem, precision = costs.problem, costs.problem.precision
-        unit = required_wgmma_unit(precision, costs.traits)
-        swapped = _is_exchanged(problem)
-        copied = problem.transposed if swapped else problem
-        packed = codegen.packed_forms(copied, config, unit)
-        copies = 0 if config.TMA else codegen.slab_copies(with_packed(copied, packed), config, unit)
-        depth = unit.slab_depth
-        stored = unit.element_bytes * parts_of(precision.terms)
+        unit = required_wgmma_unit(costs.precision, costs.traits)
+        depth, terms = unit.slab_depth, costs.precision.terms
+        stored = unit.element_bytes * parts_of(terms)
         read = config.MWG + config.MWG // FRAGMENT_ROWS * config.NWG
-        packing = costs.memory_byte * (costs.stored + stored)
         return costs.work(
             config.MWG,
             config.NWG,
             depth,
             fill=config.FILL,
             exposed=1 / max(1, config.STAGES - 1),
-            local=costs.local_byte * read * depth * unit.element_bytes * precision.terms,
+            local=costs.local_byte * read * depth * unit.element_bytes * terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
-            loads=costs.load * copies,
-            store=_stored(costs, copied.out, config),
             join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
-            packs=len(packed),
-            packed_a=packing if "ab"[swapped] in packed else 0.0,
-            packed_b=packing if "ba"[swapped] in packed else 0.0,
-            swapped=swapped,
             descriptors=config.TMA,
         )
+
+    def access(self, config: WgmmaConfig, costs: Costs, place: Place) -> Access:
+        """Without TMA lanes copy parts of slabs, as wide as the alignment allows."""
+        name, layout, precision = place.name, place.layout, costs.precision
+        if name == "out":
+            return Access(store=_stored(costs, layout, config))
+        unit = required_wgmma_unit(precision, costs.traits)
+        packs, packed = 0, 0.0
+        if not codegen.is_copied(name, layout, precision, config, unit):
+            layout, packs = PackedForm(along_k=True).layout(name), 1
+            packed = costs.memory_byte * (
+                costs.stored + unit.element_bytes * parts_of(precision.terms)
+            )
+        loads = 0.0
+        if not config.TMA:
+            extent = config.MWG if name == "a" else config.NWG
+            loads = costs.load * (extent * ROW_BYTES // codegen.lane_bytes(name, layout, unit))
+        return Access(loads, packs=packs, packed=packed)
 
     def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
         """Loads of lanes; copies by tensor maps are not loads."""
@@ -252,12 +259,6 @@ def _describable(matrix: Matrix, layout: MatrixLayout) -> tuple[Matrix, MatrixLa
     elif layout.order == "row" and matrix.row_stride <= 0:
         layout = replace(layout, alignment=1)
     return matrix, layout
-
-
-def _is_exchanged(problem: GemmProblem) -> bool:
-    """Whether TF32 needs rows and columns exchanged, as only A can pass through registers."""
-    direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
-    return direct and problem.a.order == "row" and problem.b.order == "row"
 
 
 def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
