@@ -15,7 +15,15 @@ from rich.console import Console
 
 import benchmarks
 import pyclgemm
-from benchmarks import amd_report, compare_clblast, host_time, ladder, transform3d, unseen
+from benchmarks import (
+    amd_report,
+    choice_time,
+    compare_clblast,
+    host_time,
+    ladder,
+    transform3d,
+    unseen,
+)
 from benchmarks.contenders.contenders import NUMPY
 from benchmarks.mra.cases import Data, Size, copy_bandwidth, difference, disagreements
 from benchmarks.mra.report import Repetition, medians, speed_table, to_frame, write_results
@@ -54,7 +62,7 @@ def only_table(folder):
 
 
 @pytest.mark.parametrize(
-    "script", [compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
+    "script", [choice_time, compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
 )
 def test_help(script):
     part = {ladder: "Examples:", transform3d: "Examples:", amd_report: "gfx1100"}.get(script, "")
@@ -218,6 +226,11 @@ def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
     assert list(measured.index) == valid
     assert "step 1 is left out: it is naive" in output
     assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
+
+
+def test_times_of_choices():
+    output = printed_by(choice_time, "sm_80", "--count", 3)
+    assert all(dtype in output for dtype in choice_time.DTYPES)
 
 
 @pytest.mark.any_runtime
