@@ -11,6 +11,7 @@ register_runtimes()
 
 from .api.batched import gemm_batched, matmul  # noqa: E402
 from .api.dense import DenseLayer, pack  # noqa: E402
+from .api.epilogue import Epilogue  # noqa: E402
 from .api.gemm import gemm  # noqa: E402
 from .api.plan import GemmPlan, explain, plan  # noqa: E402
 from .device.queues import default_queue, devices  # noqa: E402
@@ -36,7 +37,6 @@ from .families.tiled.config import XgemmConfig, XgemmDirectConfig  # noqa: E402
 from .families.wgmma.codegen import WgmmaConfig  # noqa: E402
 from .host.caches import CacheWarning  # noqa: E402
 from .mra.transform import TransformPlan, plan_transform3d, transform3d  # noqa: E402
-from .problem.problem import Epilogue  # noqa: E402
 from .resources import library_version  # noqa: E402
 from .runtime.arrays import PackedMatrix  # noqa: E402
 from .selection.select import Choice  # noqa: E402

@@ -4,6 +4,9 @@ All derive from `PyclgemmError`, and each from the built-in exception that a cal
 such as ``ValueError`` for a bad shape.
 """
 
+import difflib
+from collections.abc import Collection
+
 
 class PyclgemmError(Exception):
     """Base of every error that pyclgemm raises on purpose."""
@@ -69,6 +72,40 @@ def shown(value: object, most: int = 60) -> str:
     except (ValueError, RecursionError):  # too many digits, or too deep a nesting
         return f"a value of type {type(value).__name__} that is too long to show"
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def described(value: object) -> str:
+    """What a value is, in words, without its content."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
+
+
+def wrong_type(name: str, value: object, wanted: str) -> DtypeError:
+    """The error for an argument of another type than the wanted one."""
+    return DtypeError(f"{name} is {described(value)}; {wanted} is wanted")
+
+
+def check_name(argument: str, value: object, known: Collection[str], kind: str) -> None:
+    """Raise `ArgumentError` unless a value is one of the known names, such as "algorithms"."""
+    if not (isinstance(value, str) and value in known):
+        raise ArgumentError(f"{argument} is {shown(value)}; {known_names(value, known, kind)}")
+
+
+def known_names(value: object, known: Collection[str], kind: str) -> str:
+    """The end of a message about an unknown name: the known ones, and the most similar."""
+    listed = f"known {kind} are {', '.join(known)}"
+    if not isinstance(value, str):
+        return listed
+    names = {name.lower(): name for name in known}
+    similar = difflib.get_close_matches(value[:60].lower(), names, n=1, cutoff=_SIMILAR)
+    return f"{listed}; did you mean {names[similar[0]]!r}?" if similar else listed
+
+
+#: How similar names are for a suggestion: "tf32" is to "TF32_TF32_F32", "softmax" is not to "tanh".
+_SIMILAR = 0.42
 
 
 class FileError(PyclgemmError, OSError):

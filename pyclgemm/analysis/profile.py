@@ -20,6 +20,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..api.prepare import check_supported
+from ..api.epilogue import Epilogue
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, tile_count
@@ -31,7 +32,7 @@ from ..families.family import Role, Run, Traffic
 from ..families.registry import family_of, make_schedule, oriented
 from ..measure.bench import Bench, pace_for
 from ..measure.filled_queue import blocker_of
-from ..problem.problem import OPERANDS, Epilogue, GemmProblem
+from ..problem.problem import OPERANDS, GemmProblem
 from ..problem.product import Product
 from ..problem.shape import GemmShape
 from ..runtime.build import build_kernel

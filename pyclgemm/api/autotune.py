@@ -19,6 +19,7 @@ from ..measure.bench import Bench, Calls, Pace, rotated_sets
 from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
 from ..problem.product import Product
+from ..runtime.arguments import check_flag
 from ..runtime.arrays import MatrixSequence, PackedMatrix, byte_range
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_buffer
@@ -66,7 +67,7 @@ def autotune(
     `scalars` are alpha and beta. After half of the `seconds` no more of the `top` choices is built.
     The saved record serves products of equal `Features`. Errors are those of `GemmPlan.autotune`.
     """
-    check_limits(top, seconds)
+    check_limits(top, seconds, save)
     clock = clock or Clock()
     begin = clock.now()
     for array in arrays:
@@ -101,8 +102,9 @@ def autotune(
     return Tuned(measured, agreeing[best].sequence)
 
 
-def check_limits(top: Any, seconds: Any) -> None:
-    """Raise `ArgumentError` unless `top` and `seconds` are within their bounds."""
+def check_limits(top: Any, seconds: Any, save: Any) -> None:
+    """Raise unless `top` and `seconds` are within their bounds, and `save` is a bool."""
+    check_flag("save", save)
     if not is_positive_integer(top):
         raise ArgumentError(f"top is {shown(top)}; an integer of at least 1 is wanted")
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)

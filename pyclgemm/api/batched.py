@@ -14,12 +14,13 @@ from ..codegen.config import Config
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..problem.matrix import result_dtype
-from ..problem.problem import Epilogue
 from ..runtime import arrays
+from ..runtime.arguments import check_array, check_flag, check_queue, checked_sequence
 from ..runtime.arrays import ArraySequence, MatrixSequence
-from ..runtime.memory import new_array, through_device
+from ..runtime.memory import new_array, size_of, through_device
+from .epilogue import Epilogue, checked_epilogue
 from .gemm import gemm, prepare, run, run_on_device
-from .prepare import NO_EPILOGUE, Call, check_count, common_count, result_shape
+from .prepare import Call, check_count, common_count, result_shape
 
 _SEQUENCES = frozenset((list, tuple))
 
@@ -87,11 +88,13 @@ def gemm_batched(
     caller_out = out
     if not _SEQUENCES.isdisjoint(map(type, (a, b, c, out))):
         a, b, c, out = (
-            arrays.checked_sequence(name, one) if type(one) in _SEQUENCES else one
+            checked_sequence(name, one) if type(one) in _SEQUENCES else one
             for name, one in (("a", a), ("b", b), ("c", c), ("out", out))
         )
+    if return_event is not False:
+        check_flag("return_event", return_event)
     call = Call(
-        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
+        a, b, c, out, checked_epilogue(epilogue), alpha, beta, trans_a, trans_b, precision, config,
         allocator, wait_for, batched=True,
     )  # fmt: skip
     result, event = run(queue, call, _run_batch)
@@ -120,7 +123,9 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
         return run_on_device(queue, replace(call, a=a, b=b, c=c, out=out))
     if out is None:
         dtype = result_dtype(a.dtype.name, c=c, bias=call.epilogue.bias)
-        out = new_array(queue, "out", result_shape(call), np.dtype(dtype), call.allocator)
+        shape = result_shape(call)
+        size_of("out", shape, dtype)
+        out = new_array(queue, "out", shape, np.dtype(dtype), call.allocator)
     else:  # each launch checks only its own arrays
         for name, operand in (("a", a), ("b", b), ("c", c)):
             if operand is not None:
@@ -176,11 +181,14 @@ def matmul(
     >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
     """
-    if not queue:
+    for name, array in (("a", a), ("b", b), ("out", out)):
+        check_array(name, array)
+    if queue is None:
         queues = [one.queue for one in (a, b, out) if isinstance(one, cl_array.Array)]
         queue = queues[0] if queues else default_queue()
         if queue is None:
             raise ArgumentError("queue is None, and the device array has no queue: give one")
+    check_queue(queue)
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
 
@@ -192,6 +200,7 @@ def _multiply(
     stack, matrix = _result_shapes(tuple(a.shape), tuple(b.shape))
     if out is None:
         dtype = np.dtype(result_dtype(a.dtype.name))
+        size_of("out", stack + matrix, dtype)
         out = new_array(queue, "out", stack + matrix, dtype)
     elif tuple(out.shape) != stack + matrix:
         raise ShapeError(f"out is {tuple(out.shape)}; the product of a and b is {stack + matrix}")
@@ -236,7 +245,7 @@ def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:
     """The matrices of an array as a batch for the products of a stack, or one matrix for all."""
     leading = array.shape[:-2]
     if math.prod(leading) == 1:
-        return array[(0,) * len(leading)]
+        return array[(0,) * len(leading)] if leading else array
     steps = [
         stride * np.arange(extent, dtype=np.int64)
         for extent, stride in zip(leading, array.strides, strict=False)

@@ -11,21 +11,22 @@ from ..codegen.config import Config
 from ..codegen.launch import Schedule
 from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
-from ..errors import ArgumentError, ShapeError, shown
+from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
 from ..families.cpu.codegen import panel_launch
-from ..problem.matrix import matrix_of, parse_transposition
+from ..problem.matrix import check_dtype, matrix_of, parse_transposition, result_dtype
 from ..problem.precision import is_complex, resolve_precision
-from ..problem.problem import Epilogue
+from ..runtime.arguments import check_allocated, check_allocator, check_array, check_queue
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import check_array, new_buffer, to_device
+from ..runtime.memory import new_buffer, to_device
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import Choice, packed_layout
 from .autotune import SECONDS, TOP, check_limits, is_positive_integer
-from .gemm import gemm
+from .epilogue import Epilogue
+from .gemm import run
 from .plan import GemmPlan, plan
-from .prepare import check_supported
+from .prepare import Call, check_supported
 
 
 def pack(
@@ -64,6 +65,10 @@ def pack(
     >>> gemm(queue, np.ones((1, 3), np.float32), weight)
     array([[3., 3.]], dtype=float32)
     """
+    if isinstance(b, PackedMatrix):
+        raise DtypeError("b is a PackedMatrix already; an array is wanted")
+    check_queue(queue)
+    check_allocator(allocator)
     array = to_device(queue, "b", b)
     dtype = array.dtype.name
     matrix = matrix_of("b", array).operated(
@@ -78,6 +83,7 @@ def pack(
         return packed
     allocator = allocator or functools.partial(new_buffer, queue.context, "the packed matrix")
     packed.base_data = allocator(packed.nbytes)
+    check_allocated(packed.base_data)
     if layout.form == "panels":
         launch = panel_launch(matrix, layout, dtype, algorithm)
     else:
@@ -117,6 +123,11 @@ class DenseLayer:
     array([[1., 0.]], dtype=float32)
     """
 
+    queue: cl.CommandQueue
+    weight: PackedMatrix
+    epilogue: Epilogue
+    precision: str | None
+
     def __init__(
         self,
         queue: cl.CommandQueue,
@@ -126,19 +137,31 @@ class DenseLayer:
         *,
         precision: str | None = None,
     ) -> None:
+        check_queue(queue)
         check_array("weight", weight)
+        check_array("bias", bias)
+        check_dtype("weight", weight.dtype)
         if len(weight.shape) != 2:
             raise ShapeError(f"weight is {tuple(weight.shape)}; (in, out) wanted")
-        self.queue = queue
-        self.precision = precision
-        self.epilogue = Epilogue(to_device(queue, "bias", bias), activation)
-        self.weight = pack(queue, weight, precision=precision)
-        self._tuned: dict[int, Config] = {}  # by rows of the input
-        if bias is not None and tuple(bias.shape) != (self.weight.shape[1],):
+        if bias is not None and tuple(bias.shape) != (weight.shape[1],):
             raise ShapeError(
-                f"bias is {tuple(bias.shape)}; weight is {self.weight.shape}: "
-                f"({self.weight.shape[1]},) wanted"
+                f"bias is {tuple(bias.shape)}; weight is {tuple(weight.shape)}: "
+                f"({weight.shape[1]},) wanted"
             )
+        epilogue = Epilogue(to_device(queue, "bias", bias), activation)
+        result_dtype(weight.dtype.name, "weight", bias=bias)
+        packed = pack(queue, weight, precision=precision)
+        vars(self).update(queue=queue, weight=packed, epilogue=epilogue, precision=precision)
+        self._tuned: dict[tuple[int, ...], Config] = {}  # by the rows of an input
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to replace what the layer was made of: the weight is packed for all of it."""
+        if name in DenseLayer.__annotations__:
+            raise ArgumentError(
+                f"{name} of a DenseLayer is fixed, and {described(value)} was assigned to it; make "
+                "another layer"
+            )
+        super().__setattr__(name, value)
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Apply the layer.
@@ -156,11 +179,16 @@ class DenseLayer:
         pyopencl.array.Array or numpy.ndarray
             Shape (batch, out), on the device or the host as `x` is.
         """
-        self._check(x)
-        return gemm(
-            self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision,
-            config=self._tuned.get(x.shape[0]),
+        check_array("x", x)
+        call = Call(
+            x, self.weight, None, out, self.epilogue, precision=self.precision,
+            config=self._tuned.get(x.shape[:1]),
         )  # fmt: skip
+        try:
+            return run(self.queue, call)[0]
+        except (ShapeError, DtypeError):
+            self._check(x, out)
+            raise
 
     def plan(self, x: Any, out: Any = None) -> GemmPlan:
         """Prepare the layer for many calls with inputs of the shape, strides and type of `x`.
@@ -178,7 +206,7 @@ class DenseLayer:
         >>> ready(x, layer.weight).get()
         array([[1., 0.]], dtype=float32)
         """
-        self._check(x)
+        self._check(x, out)
         return plan(
             self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
         )
@@ -213,7 +241,7 @@ class DenseLayer:
         >>> list(choices)
         [1, 16]
         """
-        check_limits(top, seconds)
+        check_limits(top, seconds, save)
         if not isinstance(batch_sizes, Iterable) or isinstance(batch_sizes, str):
             raise ArgumentError(f"batch_sizes is {shown(batch_sizes)}; several integers are wanted")
         sizes = list(batch_sizes)
@@ -227,13 +255,25 @@ class DenseLayer:
             numbers = np.random.default_rng(0).integers(-3, 4, (rows, self.weight.shape[0]))
             x = to_device(self.queue, "x", numbers.astype(self.weight.dtype))
             choices[rows] = self.plan(x).autotune(top, seconds, save=save)
-            self._tuned[rows] = choices[rows].config
+            self._tuned[(rows,)] = choices[rows].config
         return choices
 
-    def _check(self, x: Any) -> None:
+    def _check(self, x: Any, out: Any) -> None:
+        """Raise in the words of a layer for what `gemm` refuses in its own."""
         check_array("x", x)
-        if len(x.shape) != 2 or x.shape[1] != self.weight.shape[0]:
+        check_array("out", out)
+        shape, weight = tuple(x.shape), self.weight
+        depth, width = weight.shape
+        if len(shape) != 2 or shape[1] != depth:
             raise ShapeError(
-                f"x is {tuple(x.shape)}; weight is {self.weight.shape}: "
-                f"(batch, {self.weight.shape[0]}) wanted"
-            )
+                f"x is {shape}; weight is {weight.shape}: (batch, {depth}) wanted"
+            ) from None
+        if x.dtype != weight.dtype:
+            raise DtypeError(
+                f"x is {x.dtype} and weight is {weight.dtype}; they must be the same"
+            ) from None
+        if out is not None and tuple(out.shape) != (shape[0], width):
+            raise ShapeError(
+                f"out is {tuple(out.shape)}; x is {shape} and weight is {weight.shape}: "
+                f"({shape[0]}, {width}) wanted"
+            ) from None

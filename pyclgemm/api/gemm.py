@@ -8,12 +8,19 @@ import pyopencl as cl
 
 from ..codegen.config import Config
 from ..host.process import switch
-from ..problem.problem import Epilogue
+from ..runtime.arguments import ON_DEVICE, check_flag, checked_events
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import DEVICE_TYPES, new_array, through_device
+from ..runtime.memory import new_array, through_device
 from ..runtime.queue_state import queue_state
 from .autotune import VARIABLE, autotune
-from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
+from .epilogue import NO_EPILOGUE, Epilogue, checked_epilogue
+from .prepare import (
+    Call,
+    build_sequence,
+    choose,
+    describe_product,
+    result_shape,
+)
 
 
 def gemm(
@@ -106,9 +113,12 @@ def gemm(
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
+    if return_event is not False:
+        check_flag("return_event", return_event)
+    epilogue = NO_EPILOGUE if epilogue is None else checked_epilogue(epilogue)
     call = Call(
-        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
-        allocator, wait_for,
+        a, b, c, out, epilogue, alpha, beta, trans_a, trans_b, precision, config, allocator,
+        wait_for,
     )  # fmt: skip
     out, event = run(queue, call)
     return (out, event) if return_event else out
@@ -137,7 +147,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
         if out is None:
             out = new_array(queue, "out", shape, dtype, call.allocator)
         if call.wait_for:
-            cl.wait_for_events(call.wait_for)
+            cl.wait_for_events(list(checked_events(call.wait_for)))
         sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
     else:
         sequence = build_sequence(queue, *choose(queue, product, call.config))
@@ -163,7 +173,8 @@ def run(
 ) -> tuple[Any, cl.Event | None]:
     """Run a product by `launch`, with copies of host arrays on the device."""
     a, b, c, out, bias = call.a, call.b, call.c, call.out, call.epilogue.bias
-    if {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__} <= DEVICE_TYPES:
+    kinds = {a.__class__, b.__class__, c.__class__, out.__class__, bias.__class__}
+    if kinds <= ON_DEVICE and a is not None and b is not None:
         return launch(queue, call)
     operands = {"bias": bias, "a": a, "b": b, "c": c}
     return through_device(

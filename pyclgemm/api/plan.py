@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,31 +13,42 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.config import Config
-from ..errors import ArgumentError, DtypeError, ShapeError
-from ..problem.problem import Epilogue
+from ..errors import ArgumentError, DtypeError, ShapeError, described
 from ..problem.product import Product
-from ..runtime.arrays import View, byte_range
-from ..runtime.memory import new_array, new_buffer, to_device
+from ..runtime.arguments import check_array, check_flag
+from ..runtime.arrays import PackedMatrix, View, byte_range
+from ..runtime.memory import new_array, new_buffer, through_device, to_device
 from ..selection.select import Choice
 from .autotune import SECONDS, TOP, autotune
-from .prepare import NO_EPILOGUE, Call, build_sequence, choose, describe_product, result_shape
+from .epilogue import Epilogue, checked_epilogue
+from .prepare import (
+    Call,
+    build_sequence,
+    choose,
+    describe_product,
+    result_shape,
+)
 
 
 @dataclass(frozen=True)
 class ArraySignature:
     """The features of an array that a plan was made for."""
 
+    kind: Any  # `pyopencl.array.Array` or `PackedMatrix`
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes
     dtype: Any
     offset_step: int  # bytes; the offset must be a multiple
+    facts: str | None  # of a `PackedMatrix`
     example: weakref.ref[Any]  # the array; a plan does not keep its memory
 
     @classmethod
     def of(cls, array: Any, alignment: int) -> ArraySignature:
         """The signature of an array; offsets are multiples of `alignment` elements."""
+        kind = PackedMatrix if isinstance(array, PackedMatrix) else cl_array.Array
         step = alignment * array.dtype.itemsize
-        return cls(array.shape, array.strides, array.dtype, step, weakref.ref(array))
+        facts = getattr(array, "facts", None)
+        return cls(kind, array.shape, array.strides, array.dtype, step, facts, weakref.ref(array))
 
     def array(self, queue: cl.CommandQueue, name: str) -> Any:
         """The example or, if it is gone, an array of random numbers with its features."""
@@ -50,25 +61,61 @@ class ArraySignature:
             queue, self.shape, self.dtype, data=buffer, offset=-low, strides=self.strides
         )
 
-    def check(self, name: str, array: Any) -> None:
-        """Raise unless `array` has the features that the plan expects."""
-        if (
+    def fits(self, array: Any) -> bool:
+        """Whether an argument has the features that the plan expects, and is on the device."""
+        fits: bool = isinstance(array, self.kind) and (
             array.shape == self.shape
             and array.strides == self.strides
             and array.dtype == self.dtype
             and not array.offset % self.offset_step
-        ):
-            return
+            if self.facts is None
+            else array.facts == self.facts
+        )
+        return fits
+
+    def check(self, name: str, array: Any, *, is_copy: bool) -> None:
+        """Raise unless an array on the device, perhaps a copy of one of NumPy's, fits the plan."""
+        if not isinstance(array, self.kind):
+            raise DtypeError(
+                f"{name} is {described(array)}; this plan was made for a {self.kind.__name__}"
+            )
         if array.dtype != self.dtype:
             raise DtypeError(f"{name} is {array.dtype}; this plan was made for {self.dtype}")
-        for aspect in ("shape", "strides"):
-            got, wanted = getattr(array, aspect), getattr(self, aspect)
-            if got != wanted:
-                raise ShapeError(f"{name} has {aspect} {got}; this plan was made for {wanted}")
-        raise ShapeError(
-            f"{name} starts {array.offset} bytes into its buffer; this plan was made for "
-            f"multiples of {self.offset_step}"
-        )
+        if array.shape != self.shape:
+            raise ShapeError(f"{name} has shape {array.shape}; this plan was made for {self.shape}")
+        if self.facts is not None and array.facts != self.facts:
+            raise ArgumentError(f"{name} is {array}; this plan was made for {self.facts}")
+        if self.facts is None and array.strides != self.strides:
+            raise ShapeError(
+                f"{name} has strides {array.strides}{', as NumPy arrays are copied' * is_copy}; "
+                f"this plan was made for {self.strides}"
+            )
+        if array.offset % self.offset_step:
+            raise ShapeError(
+                f"{name} starts {array.offset} bytes into its buffer; this plan was made for "
+                f"multiples of {self.offset_step}"
+            )
+
+
+def run_planned(
+    queue: cl.CommandQueue,
+    signatures: Mapping[str, ArraySignature],
+    operands: Mapping[str, Any],
+    out: Any,
+    run: Callable[..., tuple[Any, cl.Event | None]],
+    allocator: Any = None,
+) -> tuple[Any, cl.Event | None]:
+    """Run a plan through copies of NumPy arrays; raise unless all arrays fit it."""
+    given = {**operands, "out": out}
+    copied = {name for name, array in given.items() if isinstance(array, np.ndarray)}
+
+    def checked(**arrays: Any) -> tuple[Any, cl.Event | None]:
+        for name, array in arrays.items():
+            if array is not None:
+                signatures[name].check(name, array, is_copy=name in copied)
+        return run(**arrays)
+
+    return through_device(queue, operands, out, checked, allocator)
 
 
 class GemmPlan:
@@ -105,6 +152,9 @@ class GemmPlan:
             for name, layout in layouts.items()
             if layout is not None
         }
+        fits = {name: one.fits for name, one in self._signatures.items()}
+        self._fits = fits["a"], fits["b"], fits.get("c"), fits["out"]
+        self._allocator = call.allocator
         self._sequence = build_sequence(queue, product, choice)
 
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
@@ -167,10 +217,10 @@ class GemmPlan:
 
         Parameters
         ----------
-        a, b, c : pyopencl.array.Array
+        a, b, c : pyopencl.array.Array or numpy.ndarray
             They have the shapes, strides and element type that the plan was made for, at any
-            offset of equal alignment.
-        out : pyopencl.array.Array, optional
+            offset of equal alignment. NumPy arrays are copied to the device in C order.
+        out : pyopencl.array.Array or numpy.ndarray, optional
             The destination; None allocates one.
         wait_for : sequence of pyopencl.Event, optional
             Events to wait for, besides those of the arrays.
@@ -181,29 +231,53 @@ class GemmPlan:
             rely on the order of one in-order queue. It saves NVIDIA's devices 2 us a launch. On an
             out-of-order queue there is always an event.
 
+        Returns
+        -------
+        pyopencl.array.Array or numpy.ndarray
+            `out`, or as for `gemm` without one: a NumPy array if no operand is on the device.
+
         Raises
         ------
         ShapeError, DtypeError, ArgumentError
             If an array differs from what the plan was made for, or `out` shares memory with one.
         """
+        if return_event.__class__ is not bool or add_event.__class__ is not bool:
+            check_flag("return_event", return_event)
+            check_flag("add_event", add_event)
+        fits_a, fits_b, fits_c, fits_out = self._fits
+        if not (
+            fits_a(a)
+            and fits_b(b)
+            and (c is None if fits_c is None else fits_c(c))
+            and (out is None or fits_out(out))
+        ):
+            # NumPy arrays, an addend that is not read, or an error.
+            again = functools.partial(
+                self, wait_for=wait_for, return_event=True, add_event=add_event or return_event
+            )
+            operands = {"a": a, "b": b, "c": self._addend(c)}
+            out, event = run_planned(
+                self.queue, self._signatures, operands, out, again, self._allocator
+            )
+            return (out, event) if return_event else out
         if out is None:
             out = self._new_result()
-        signatures = self._signatures
-        signatures["a"].check("a", a)
-        signatures["b"].check("b", b)
-        signatures["out"].check("out", out)
         arrays = [a, b, out]
-        if "c" in signatures:  # else beta is zero, and c is not read
-            if c is None:
-                raise ArgumentError("c is missing; this plan adds beta * c")
-            signatures["c"].check("c", c)
+        if c is not None:
             arrays.append(c)
-        elif c is not None and not self._takes_c:
-            raise ArgumentError("c is given; this plan was made without one")
         if self._bias is not None:
             arrays.append(self._bias)
         event = self._sequence.enqueue(arrays, self._scalars, wait_for, add_event or return_event)
         return (out, event) if return_event else out
+
+    def _addend(self, c: Any) -> Any:
+        """The argument `c` if the plan reads it, or None; raise if it is missing or too many."""
+        check_array("c", c)
+        if c is None and "c" in self._signatures:
+            raise ArgumentError("c is missing; this plan adds beta * c")
+        if c is not None and not self._takes_c:
+            raise ArgumentError("c is given; this plan was made without one")
+        return c if "c" in self._signatures else None
 
 
 def plan(
@@ -243,7 +317,7 @@ def plan(
            [4., 4.]], dtype=float32)
     """
     call = Call(
-        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config,
+        a, b, c, out, checked_epilogue(epilogue), alpha, beta, trans_a, trans_b, precision, config,
         allocator,
     )  # fmt: skip
     return GemmPlan(queue, *_chosen(queue, call))
@@ -282,7 +356,7 @@ def explain(
     True
     """
     call = Call(
-        a, b, c, out, epilogue or NO_EPILOGUE, alpha, beta, trans_a, trans_b, precision, config
+        a, b, c, out, checked_epilogue(epilogue), alpha, beta, trans_a, trans_b, precision, config
     )
     return _chosen(queue, call)[2]
 

@@ -16,18 +16,18 @@ from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..families.registry import as_config, make_schedule, oriented
 from ..problem.matrix import Matrix, check_scalar, check_writable, parse_transposition, result_dtype
 from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
-from ..problem.problem import Epilogue
 from ..problem.product import Product, folded, make_product
+from ..runtime.arguments import check_array, check_queue
 from ..runtime.arrays import MatrixSequence, PackedMatrix, count_of, operand_matrix
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import check_queue
+from ..runtime.memory import size_of
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.overrides import choose_for
 from ..selection.select import Choice, select
+from .epilogue import NO_EPILOGUE, Epilogue
 
-#: The epilogue of a call without one.
-NO_EPILOGUE = Epilogue()
+_LETTER_TYPES = frozenset((bool, str))
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +50,7 @@ class Call:
     batched: bool = False  # whether operands may be stacks or sequences of matrices
 
     def check(self) -> None:
-        """Convert alpha, beta and config, and check c against beta."""
+        """Convert alpha, beta, transpositions and config, and check c against beta."""
         alpha, beta = self.alpha, self.beta
         is_plain = alpha.__class__ is float and (beta is None or beta.__class__ is float)
         if not is_plain or self.a.dtype.kind == "i":
@@ -62,6 +62,11 @@ class Call:
                 raise ArgumentError("c is given without beta; give beta, or leave c out")
         elif self.c is None and beta != 0:
             raise ArgumentError(f"beta is {beta!r} without c; give c, or leave beta out")
+        # In keys 1 and True are equal.
+        if self.trans_a.__class__ not in _LETTER_TYPES:
+            self.trans_a = parse_transposition("trans_a", self.trans_a)
+        if self.trans_b.__class__ not in _LETTER_TYPES:
+            self.trans_b = parse_transposition("trans_b", self.trans_b)
         if self.config is not None:
             self.config = as_config(self.config)
 
@@ -120,9 +125,8 @@ def describe_product(call: Call) -> Product:
         check_count(name, array, counts)
         return matrix
 
-    for name, array in (("a", a), ("c", c), ("out", out)):
-        if isinstance(array, PackedMatrix):
-            raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
+    for name, array in (("a", a), ("b", b), ("c", c), ("out", out), ("bias", bias)):
+        check_array(name, array)
     dtype = a.dtype.name
     matrix_a = described("a", a, call.trans_a)
     matrix_b = described("b", b, call.trans_b)
@@ -147,6 +151,7 @@ def describe_product(call: Call) -> Product:
     is_c_read = c is not None and call.beta != 0
     matrix_c = of_result("c", c, (1, count)) if is_c_read else None
     if out is None:
+        size_of("out", (count, m, n), result)
         matrix_out = Matrix(m, n, n, 1, 0, batch_stride=m * n if count > 1 else 0)
     else:
         matrix_out = of_result("out", out, (count,))

@@ -9,7 +9,7 @@ from typing import Any
 from ..codegen.config import Config
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits
-from ..errors import ConfigError, printable, shown
+from ..errors import ConfigError, known_names, printable, shown
 from ..problem.problem import GemmProblem
 from ..problem.product import Product
 from .cpu.family import CpuFamily
@@ -53,7 +53,7 @@ def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Fa
 def config_from_dict(family: str, parameters: Mapping[str, Any]) -> Config:
     """The configuration of a family from its parameters by name, or `ConfigError`."""
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ConfigError(f"path is {shown(family)}; known paths are {', '.join(FAMILIES)}")
+        raise ConfigError(f"path is {shown(family)}; {known_names(family, FAMILIES, 'paths')}")
     cls = FAMILIES[family].config_class
     known = {field.name for field in fields(cls)}
     if unknown := sorted(str(name) for name in set(parameters) - known):

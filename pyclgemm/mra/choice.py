@@ -12,7 +12,7 @@ from typing import Any
 from ..codegen.element import ElementType
 from ..codegen.matrix_units import MatrixUnit, matrix_unit, nvidia_double_unit
 from ..device.traits import DeviceTraits
-from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
+from ..errors import DtypeError, ShapeError, UnsupportedError, check_name
 from ..problem.matrix import MAX_ALIGNMENT, Matrix, check_dtype, matrix_of, strides_and_offset
 from ..problem.precision import resolve_precision
 from .fused import FusedConfig, FusedUnitConfig, fused_config, fused_unit_config
@@ -166,8 +166,8 @@ def choose_transform(
     transform: Transform, traits: DeviceTraits, level: str | None = None
 ) -> TransformChoice:
     """Choose the kernels of a transform for a `level`; None stands for the fastest level."""
-    if level is not None and not (isinstance(level, str) and level in LEVELS):
-        raise ArgumentError(f"level is {level!r}; None or one of {', '.join(LEVELS)} is wanted")
+    if level is not None:
+        check_name("level", level, LEVELS, "levels")
     if transform.dtype == "float64" and not traits.float64:
         raise UnsupportedError(
             f"tensors are float64; {traits.name!r} has no float64 arithmetic, float32 is wanted"

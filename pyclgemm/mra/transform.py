@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.plan import ArraySignature
+from ..api.plan import ArraySignature, run_planned
 from ..api.prepare import choose, facts_of
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
@@ -31,9 +31,10 @@ from ..families.registry import oriented
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
+from ..runtime.arguments import check_array, check_flag, check_queue
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import check_array, check_queue, new_array, through_device
+from ..runtime.memory import new_array, through_device, to_device
 from ..runtime.queue_state import queue_state
 from .choice import TensorStack, Transform, TransformChoice, choose_transform, describe_transform
 from .codegen import make_kronecker_schedule, make_schedule
@@ -57,6 +58,10 @@ class TransformPlan:
     _sequence: LaunchSequence
     _signatures: Mapping[str, ArraySignature]
 
+    @functools.cached_property
+    def _fits(self) -> Sequence[Callable[[Any], bool]]:
+        return [self._signatures[name].fits for name in _OPERANDS]
+
     def __call__(
         self,
         tensors: Any,
@@ -71,21 +76,34 @@ class TransformPlan:
 
         Parameters
         ----------
-        tensors, matrix : pyopencl.array.Array
+        tensors, matrix : pyopencl.array.Array or numpy.ndarray
             With the shapes, strides and element type that the plan was made for, and any offset
-            of the same alignment.
-        out : pyopencl.array.Array, optional
+            of the same alignment. NumPy arrays are copied to the device in C order.
+        out : pyopencl.array.Array or numpy.ndarray, optional
             The destination; None allocates one.
         wait_for, return_event, add_event
             As for `GemmPlan`.
         """
+        if return_event.__class__ is not bool or add_event.__class__ is not bool:
+            check_flag("return_event", return_event)
+            check_flag("add_event", add_event)
+        add_event = add_event or return_event
+        fits = self._fits
+        if fits[0](tensors) and fits[1](matrix) and (out is None or fits[2](out)):
+            out, event = self._run(tensors, matrix, out, wait_for, add_event)
+        else:
+            run = functools.partial(self._run, wait_for=wait_for, add_event=add_event)
+            operands = {"tensors": tensors, "matrix": matrix}
+            out, event = run_planned(self._queue, self._signatures, operands, out, run)
+        return (out, event) if return_event else out
+
+    def _run(
+        self, tensors: Any, matrix: Any, out: Any, wait_for: Any, add_event: bool
+    ) -> tuple[Any, cl.Event | None]:
+        """Run the transform of arrays on the device that fit the plan."""
         if out is None:
             out = new_array(self._queue, "out", tensors.shape, tensors.dtype)
-        for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
-            self._signatures[name].check(name, array)
-        arrays = (tensors, matrix, out)
-        event = self._sequence.enqueue(arrays, (), wait_for, add_event or return_event)
-        return (out, event) if return_event else out
+        return out, self._sequence.enqueue((tensors, matrix, out), (), wait_for, add_event)
 
 
 def plan_transform3d(
@@ -98,8 +116,8 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters and errors are those of `transform3d`. The arrays must be on the device; only their
-    shapes, strides and element type matter.
+    Parameters and errors are those of `transform3d`. Only the shapes, strides and element type of
+    the arrays matter.
 
     Returns
     -------
@@ -116,6 +134,10 @@ def plan_transform3d(
     (27.0, 'L5')
     """
     check_queue(queue)
+    tensors, matrix, out = (
+        to_device(queue, name, array)
+        for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out))
+    )
     transform = describe_transform(tensors, matrix, out)
     choice = choose_transform(transform, traits_of(queue.device), level)
     if out is None:
@@ -230,6 +252,8 @@ def transform3d(
            [[3., 2.],
             [1., 0.]]], dtype=float32)
     """
+    if return_event is not False:
+        check_flag("return_event", return_event)
     arrays = (tensors, matrix, tensors if out is None else out)
     if not all(isinstance(array, cl_array.Array) for array in arrays):
         check_queue(queue)

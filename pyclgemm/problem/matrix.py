@@ -23,13 +23,14 @@ _RESULT_DTYPES = tuple(dict.fromkeys(result for dtype in DTYPES for result in re
 
 Transposition = Literal["N", "T", "C"]
 
+_LETTERS: dict[Any, Transposition] = {False: "N", True: "T", "N": "N", "T": "T", "C": "C"}
+
 
 def parse_transposition(name: str, value: Any) -> Transposition:
     """Return ``trans_a`` or ``trans_b``, which is a bool or a letter, as a letter."""
-    letters: dict[Any, Transposition] = {False: "N", True: "T", "N": "N", "T": "T", "C": "C"}
-    if isinstance(value, (bool, str, np.bool_)) and value in letters:
-        return letters[value]
-    raise ArgumentError(f'{name} is {value!r}; it must be a bool, "N", "T" or "C"')
+    if isinstance(value, (bool, str, np.bool_)) and value in _LETTERS:
+        return _LETTERS[value]
+    raise ArgumentError(f'{name} is {shown(value)}; it must be a bool, "N", "T" or "C"')
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def check_dtype(name: str, dtype: Any, taken: tuple[str, ...] = ()) -> None:
         raise DtypeError(f"{name} is {dtype.name}; element types taken are {', '.join(taken)}")
 
 
-def result_dtype(dtype: str, **given: Any) -> str:
+def result_dtype(dtype: str, operand: str = "a", **given: Any) -> str:
     """The element type of a result: that of the arrays `given`, which must agree, or a default."""
     allowed = result_dtypes(dtype)
     first, found = "", allowed[0]
@@ -131,8 +132,8 @@ def result_dtype(dtype: str, **given: Any) -> str:
             continue
         if array.dtype.name not in allowed:
             raise DtypeError(
-                f"{name} is {array.dtype} and a is {dtype}; the result of {dtype} operands is "
-                f"{' or '.join(allowed)}"
+                f"{name} is {array.dtype} and {operand} is {dtype}; the result of {dtype} operands "
+                f"is {' or '.join(allowed)}"
             )
         if first and array.dtype.name != found:
             raise DtypeError(
@@ -183,10 +184,14 @@ def _address_view(
     return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
+#: Scalars of Python and NumPy that are no numbers, though some of them convert to one.
+_NO_NUMBERS = (bool, np.bool_, str, bytes, np.void, np.datetime64, np.timedelta64)
+
+
 def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
     """Return alpha or beta as a Python number; raise unless operands of `dtype` take it."""
-    if isinstance(value, (bool, str, bytes)) or not np.isscalar(value):
-        raise DtypeError(f"{name} is {value!r}; a number is wanted")
+    if isinstance(value, _NO_NUMBERS) or not np.isscalar(value):
+        raise DtypeError(f"{name} is {shown(value)}; a number is wanted")
     if isinstance(value, (complex, np.complexfloating)):
         if not is_complex(dtype):
             raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
 
-from ..errors import ArgumentError, DtypeError
+from ..errors import DtypeError, check_name
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,9 @@ PRECISIONS = (
 
 _BY_NAME = {(one.name, one.operand): one for one in PRECISIONS}
 
+#: Names of the algorithms.
+NAMES = tuple(dict.fromkeys(one.name for one in PRECISIONS))
+
 _DEFAULTS = {
     "float16": "F16_F16_F32",
     "float32": "F32_F32_F32",
@@ -131,12 +134,10 @@ def resolve_precision(name: str | None, dtype: str) -> Precision:
     """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as they."""
     operand = real_part_name(dtype)
     name = _DEFAULTS[dtype] if name is None else name
+    check_name("precision", name, NAMES, "algorithms")
     if precision := _BY_NAME.get((name, operand)):
         return precision
     taken = [other for known, other in _BY_NAME if known == name]
-    if not taken:
-        known = ", ".join(dict.fromkeys(known for known, _ in _BY_NAME))
-        raise ArgumentError(f"precision is {name!r}; known algorithms are {known}")
     raise DtypeError(
         f"precision is {name!r}, which multiplies {' or '.join(taken)}; the operands are {dtype}"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from ..errors import ArgumentError
+from ..errors import check_name
 from .precision import Precision, is_complex, result_dtypes
 
 #: Which elements are contiguous: those of a row (C order), of a column (Fortran order), or none.
@@ -148,34 +148,6 @@ ACTIVATIONS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Epilogue:
-    """Bias and activation, applied as ``activation(alpha A B + beta C + bias)``.
-
-    Attributes
-    ----------
-    bias : pyopencl.array.Array or numpy.ndarray, optional
-        Shape (n,), element type of the result; added to every row. With operands of float16 or
-        bfloat16 a float32 bias asks for a float32 result.
-    activation : str, optional
-        "relu", "gelu" (the exact form with erf), "gelu_tanh", "silu", "sigmoid" or "tanh".
-
-    Raises
-    ------
-    ArgumentError
-        If the activation is unknown.
-
-    Examples
-    --------
-    >>> Epilogue(activation="relu").activation
-    'relu'
-    """
-
-    bias: Any = None
-    activation: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.activation is not None and self.activation not in ACTIVATIONS:
-            raise ArgumentError(
-                f"activation is {self.activation!r}; known activations are {', '.join(ACTIVATIONS)}"
-            )
+def check_activation(name: Any) -> None:
+    """Raise `ArgumentError` unless a value is the name of an activation."""
+    check_name("activation", name, ACTIVATIONS, "activations")

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, shown
 from .bounds import BATCHES, PADDINGS, SIZES, check_integer
 from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
-from .problem import Epilogue, GemmProblem
+from .problem import GemmProblem, check_activation
 from .product import Product, make_product
 
 #: A letter each for a and b: N is stored as it is multiplied, T is stored transposed.
@@ -100,6 +100,8 @@ class GemmShape:
         result_dtype: str | None = None,
     ) -> Product:
         """Describe the product as a call with arrays does; `conjugate` is "a", "b" or "ab"."""
+        if activation is not None:
+            check_activation(activation)
         out = self._stored((self.m, self.n))
         return make_product(
             self._operand("a", self.stored_a, dtype, conjugate),
@@ -109,7 +111,7 @@ class GemmShape:
             dtype=dtype,
             precision=resolve_precision(precision, dtype),
             bias_stride=1 if bias else None,
-            activation=Epilogue(activation=activation).activation,
+            activation=activation,
             result_dtype=result_dtype or "",
             batch=self.batch,
         )

@@ -14,10 +14,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, ShapeError
 from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_offset
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
@@ -155,31 +154,6 @@ class ArraySequence(list[Any]):
     def shape(self) -> tuple[int, ...]:
         """The shape of a 3-D array of the matrices."""
         return (len(self), *self[0].shape)
-
-
-def checked_sequence(name: str, members: Sequence[Any]) -> Any:
-    """Check the matrices of an argument; return an `ArraySequence` or a 3-D NumPy array."""
-    if not members:
-        raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
-    first = members[0]
-    on_host = isinstance(first, np.ndarray)
-    for number, member in enumerate(members):
-        if not isinstance(member, (cl_array.Array, np.ndarray)):
-            raise DtypeError(
-                f"{name}[{number}] is a {type(member).__name__}; a pyopencl.array.Array or a "
-                "numpy.ndarray is wanted"
-            )
-        if len(member.shape) != 2 or member.shape != first.shape:
-            raise ShapeError(
-                f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices "
-                "(2-D) of one shape are wanted"
-            )
-        if member.dtype != first.dtype or isinstance(member, np.ndarray) != on_host:
-            raise DtypeError(
-                f"{name}[{number}] is a {type(member).__name__} of {member.dtype} and {name}[0] a "
-                f"{type(first).__name__} of {first.dtype}; they must be alike"
-            )
-    return np.stack(members) if on_host else ArraySequence(members)
 
 
 def launches_of(operands: Sequence[Any]) -> list[tuple[list[Any], list[int] | None]]:

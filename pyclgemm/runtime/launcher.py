@@ -22,6 +22,7 @@ from ..codegen.launch import Buffer, Known, LaunchArgument, MatrixOffsets, Offse
 from ..codegen.source import Argument
 from ..errors import ArgumentError
 from ..host.process import MAIN_THREAD, InRuntime, is_exiting
+from .arguments import checked_events
 from .arrays import SHARED, MatrixSequence, event_lists, overlaps
 from .build import build_kernel
 from .memory import LAUNCH_FAULTS, new_buffer, typed_error
@@ -241,7 +242,7 @@ class LaunchSequence:
             self._check_apart(arrays, out)
         numbers += scalars
         if wait_for is not None:
-            events += wait_for
+            events += checked_events(wait_for)
         if get_ident() == MAIN_THREAD:
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():

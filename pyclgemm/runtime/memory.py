@@ -8,10 +8,11 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import AllocationError, ArgumentError, DtypeError, LaunchError
+from ..errors import AllocationError, ArgumentError, LaunchError
 from ..host.process import InRuntime
 from ..problem.matrix import check_dtype
-from .arrays import ArraySequence, MatrixSequence, PackedMatrix
+from .arguments import check_allocated, check_allocator, check_array, check_queue
+from .arrays import ArraySequence
 
 
 def new_buffer(
@@ -29,17 +30,27 @@ def new_buffer(
 def new_array(
     queue: cl.CommandQueue, what: str, shape: tuple[int, ...], dtype: Any, allocator: Any = None
 ) -> Any:
-    """Allocate an array in C order, by `allocator` if there is one, or raise `AllocationError`."""
+    """Allocate an array in C order, by `allocator` if there is one, or raise `AllocationError`.
+
+    `size_of` has accepted its size.
+    """
+    check_allocator(allocator)
     try:
-        return cl_array.empty(queue, shape, dtype, allocator=allocator)
+        array = cl_array.empty(queue, shape, dtype, allocator=allocator)
     except cl.Error as error:
-        size = math.prod(shape) * np.dtype(dtype).itemsize
+        size = size_of(what, shape, dtype)
         raise typed_error(error, _ALLOCATION_FAULTS, queue.device, what=what, size=size) from error
+    if allocator is not None and array.size:
+        check_allocated(array.base_data)
+    return array
 
 
-#: Types of arguments that need no transfer.
-DEVICE_TYPES = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
-_TYPES = (cl_array.Array, np.ndarray, *DEVICE_TYPES)
+def size_of(what: str, shape: tuple[int, ...], dtype: Any) -> int:
+    """The bytes of a new array; raise `AllocationError` if no memory has so many."""
+    size: int = math.prod(shape) * np.dtype(dtype).itemsize
+    if size >= 2**63:  # pyopencl would take the remainder
+        raise AllocationError(f"{what} is {shape}, which needs {size} bytes; no memory has so many")
+    return size
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
@@ -52,26 +63,14 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     try:
         with InRuntime():
             return cl_array.to_device(queue, np.array(array, order="C", copy=None))
+    except MemoryError as error:
+        raise AllocationError(
+            f"{name} is {array.shape} and is copied in C order; the host has no {array.nbytes} "
+            "bytes for that"
+        ) from error
     except cl.Error as error:
         facts = {"what": name, "size": array.nbytes}
         raise typed_error(error, _ALLOCATION_FAULTS, queue.device, **facts) from error
-
-
-def check_array(name: str, array: Any) -> None:
-    """Raise `DtypeError` unless `array` is an array on the device or the host, or None."""
-    if not isinstance(array, _TYPES):
-        raise DtypeError(
-            f"{name} is a {type(array).__name__}; a pyopencl.array.Array or a numpy.ndarray "
-            "is wanted"
-        )
-
-
-def check_queue(queue: Any) -> None:
-    """Raise `DtypeError` unless `queue` is a queue."""
-    if not isinstance(queue, cl.CommandQueue):
-        raise DtypeError(
-            f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
-        )
 
 
 def through_device(

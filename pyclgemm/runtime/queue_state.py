@@ -16,7 +16,8 @@ import pyopencl as cl
 
 from ..device.threads import place_threads
 from ..host.process import before_exit, is_exiting
-from .memory import check_queue, new_buffer
+from .arguments import check_queue
+from .memory import new_buffer
 
 Prepared = TypeVar("Prepared")
 

@@ -33,6 +33,7 @@ from ..measure.filled_queue import Clock, blocker_of
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
+from ..runtime.arguments import check_function, check_queue
 from ..runtime.queue_state import forget_choices
 from ..selection import database
 from ..selection.database import Database
@@ -145,6 +146,8 @@ def calibrate(
     >>> found.fits["float32"]["direct"].error             # doctest: +SKIP
     0.11
     """
+    check_queue(queue)
+    check_function("report", report, "a function of a text and a number")
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
     if not is_number or not _LEAST <= seconds <= _MOST:
         raise ArgumentError(

@@ -124,12 +124,13 @@ OTHERS = [
     (matmul, {"out": [[1.0]]}, DTYPE, "out is a list"),
     (matmul, {"precision": "F8"}, ARGUMENT, "precision"),
     (layer, {"x": ones(3, 5)}, SHAPE, "x is (3, 5); weight is (4, 4)"),
-    (layer, {"x": WIDE}, DTYPE, "b is float32 and a is float64"),
+    (layer, {"x": WIDE}, DTYPE, "x is float64 and weight is float32"),
+    (layer, {"bias": WIDE[0]}, DTYPE, "bias is float64 and weight is float32; the result"),
     (layer, {"bias": ones(5)}, SHAPE, "bias is (5,); weight is (4, 4): (4,) wanted"),
     (layer, {"weight": ones(4)}, SHAPE, "weight is (4,); (in, out) wanted"),
     *((layer, {name: [[1.0]]}, DTYPE, f"{name} is a list") for name in ("weight", "bias", "x")),
     (layer, {"activation": "softmax"}, ARGUMENT, "activation is 'softmax'; known activations are"),
-    (layer, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); the product of a and b is (4, 4)"),
+    (layer, {"out": ones(4, 5)}, SHAPE, "out is (4, 5); x is (4, 4) and weight is (4, 4)"),
     (packed, {"a": WIDE}, DTYPE, "b is float32 and a is float64"),
     *((packed, {"trans_b": one}, pyclgemm.PyclgemmError, "trans_b") for one in (True, *"TC")),
     *((packed, {"name": name}, DTYPE, f"{name} is a PackedMatrix") for name in ("a", "c", "out")),
@@ -168,6 +169,31 @@ def test_queues_and_activations_that_are_refused(queue):
     for name in ("RELU", "softmax", ""):
         with raises(ARGUMENT, "activation", repr(name), "relu", "gelu_tanh"):
             pyclgemm.Epilogue(activation=name)
+
+
+TENSORS = np.ones((2, 4, 4, 4), "float32")
+
+
+@pytest.mark.parametrize(
+    ("argument", "name", "similar"),
+    [
+        ("precision", "TF32", "TF32_TF32_F32"), ("precision", "f32_f32_f32", "F32_F32_F32"),
+        ("precision", "BF16_BF16_FP32", "BF16_BF16_F32"), ("precision", "highest", None),
+        ("activation", "RELU", "relu"), ("activation", "gelu-tanh", "gelu_tanh"),
+        ("activation", "softmax", None), ("level", "l5", "L5"), ("path", "directly", "direct"),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_brings_the_most_similar_known_one(queue, argument, name, similar):
+    calls = {
+        "precision": lambda: gemm(queue, precision=name),
+        "activation": lambda: pyclgemm.Epilogue(activation=name),
+        "level": lambda: pyclgemm.transform3d(queue, TENSORS, ONES, level=name),
+        "path": lambda: gemm(queue, config={"path": name}),
+    }
+    suggestion = f"did you mean {similar!r}?" if similar else ""
+    with raises(pyclgemm.PyclgemmError, f"{argument} is {name!r}", "known", suggestion) as caught:
+        calls[argument]()
+    assert ("did you mean" in str(caught.value)) == bool(similar)
 
 
 @pytest.mark.parametrize(

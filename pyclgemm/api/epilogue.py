@@ -1,0 +1,55 @@
+"""What is applied to a product as it is stored: bias and activation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import wrong_type
+from ..problem.problem import check_activation
+from ..runtime.arguments import check_array
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """Bias and activation, applied as ``activation(alpha A B + beta C + bias)``.
+
+    Attributes
+    ----------
+    bias : pyopencl.array.Array or numpy.ndarray, optional
+        Shape (n,), element type of the result; added to every row. With operands of float16 or
+        bfloat16 a float32 bias asks for a float32 result.
+    activation : str, optional
+        "relu", "gelu" (the exact form with erf), "gelu_tanh", "silu", "sigmoid" or "tanh".
+
+    Raises
+    ------
+    DtypeError
+        If the bias is no array.
+    ArgumentError
+        If the activation is unknown.
+
+    Examples
+    --------
+    >>> Epilogue(activation="relu").activation
+    'relu'
+    """
+
+    bias: Any = None
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        check_array("bias", self.bias)
+        if self.activation is not None:
+            check_activation(self.activation)
+
+
+#: The epilogue of a call without one.
+NO_EPILOGUE = Epilogue()
+
+
+def checked_epilogue(epilogue: Any) -> Epilogue:
+    """The argument `epilogue`, which may be None; raise `DtypeError` for other types."""
+    if epilogue is None:
+        return NO_EPILOGUE
+    if not isinstance(epilogue, Epilogue):
+        raise wrong_type("epilogue", epilogue, 'an object such as Epilogue(bias, "relu")')
+    return epilogue

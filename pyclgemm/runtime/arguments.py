@@ -1,0 +1,108 @@
+"""Checks of the types of arguments, for all public functions.
+
+Every message names the argument, says what it is, and what is wanted. Values are checked where
+they are used: shapes and element types in `pyclgemm.problem`.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from ..errors import DtypeError, ShapeError, described, shown, wrong_type
+from .arrays import ArraySequence, MatrixSequence, PackedMatrix
+
+#: Types of arguments that need no transfer.
+ON_DEVICE = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
+#: Types of arrays and sequences. Subclasses of NumPy's, such as masked arrays, mean more than
+#: their entries.
+_ARRAYS = frozenset((cl_array.Array, np.ndarray, np.memmap, ArraySequence, MatrixSequence))
+
+_MAY_BE_NONE = frozenset(("c", "bias", "out"))
+_ARRAY = "a pyopencl.array.Array or a numpy.ndarray"
+
+
+def check_queue(queue: Any) -> None:
+    """Raise `DtypeError` unless `queue` is a queue."""
+    if not isinstance(queue, cl.CommandQueue):
+        raise DtypeError(
+            f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
+        )
+
+
+def check_array(name: str, array: Any) -> None:
+    """Raise unless `array` can be the argument `name`: on the device, on the host, or None."""
+    kind = array.__class__
+    if kind in _ARRAYS or (array is None and name in _MAY_BE_NONE):
+        return
+    if kind is PackedMatrix:
+        if name == "b":
+            return
+        raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
+    if isinstance(array, np.generic):
+        raise ShapeError(f"{name} is a scalar ({kind.__name__}); an array is wanted")
+    if isinstance(array, np.ndarray):
+        raise DtypeError(
+            f"{name} is a {kind.__name__}, and only its entries would be used; {_ARRAY} is wanted, "
+            f"such as numpy.asarray({name})"
+        )
+    if not isinstance(array, cl_array.Array):
+        raise wrong_type(name, array, _ARRAY)
+
+
+def checked_sequence(name: str, members: Sequence[Any]) -> Any:
+    """Check the matrices of an argument; return an `ArraySequence` or a 3-D NumPy array."""
+    if not members:
+        raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
+    first = members[0]
+    on_host = isinstance(first, np.ndarray)
+    for number, member in enumerate(members):
+        check_array(f"{name}[{number}]", member)
+        if len(member.shape) != 2 or member.shape != first.shape:
+            raise ShapeError(
+                f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices "
+                "(2-D) of one shape are wanted"
+            )
+        if member.dtype != first.dtype or isinstance(member, np.ndarray) != on_host:
+            raise DtypeError(
+                f"{name}[{number}] is a {type(member).__name__} of {member.dtype} and {name}[0] a "
+                f"{type(first).__name__} of {first.dtype}; they must be alike"
+            )
+    return np.stack(members) if on_host else ArraySequence(members)
+
+
+def checked_events(events: Any) -> Collection[cl.Event]:
+    """The argument `wait_for`; raise `DtypeError` unless it has events, and can be read twice."""
+    wanted = "a sequence of pyopencl.Event"
+    if isinstance(events, (str, bytes)) or not isinstance(events, Collection):
+        raise wrong_type("wait_for", events, wanted)
+    for event in events:
+        if not isinstance(event, cl.Event):
+            raise DtypeError(f"wait_for has {described(event)} in it; {wanted} is wanted")
+    return events
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise `DtypeError` unless a value is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DtypeError(f"{name} is {shown(value)}; True or False is wanted")
+
+
+def check_function(name: str, value: Any, wanted: str) -> None:
+    """Raise `DtypeError` unless a value can be called; `wanted` describes the function."""
+    if not callable(value):
+        raise wrong_type(name, value, wanted)
+
+
+def check_allocator(allocator: Any) -> None:
+    """Raise `DtypeError` unless an allocator is a function, or None."""
+    if allocator is not None:
+        check_function("allocator", allocator, "a function of a number of bytes")
+
+
+def check_allocated(memory: Any) -> None:
+    """Raise `DtypeError` unless an allocator returned memory."""
+    if not isinstance(memory, (cl.MemoryObjectHolder, cl.SVMPointer)):
+        raise DtypeError(f"allocator returned {described(memory)}; a pyopencl.Buffer is wanted")

@@ -1,0 +1,240 @@
+"""Every argument of every public function: a wrong type raises an error that names the argument.
+
+A new public function or argument fails here until the tables know it.
+"""
+
+import inspect
+import re
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from pyopencl.tools import ImmediateAllocator
+
+import pyclgemm
+from pyclgemm.codegen.config import Config
+from pyclgemm.runtime import memory
+from tests.support.arrays import upload
+from tests.support.checks import raises
+
+ONES, VECTOR = np.ones((4, 4), "float32"), np.ones(4, "float32")
+TENSORS = np.ones((2, 4, 4, 4), "float32")
+
+
+class LikeTorch:
+    """A tensor of another library: `strides` is a method's name there, and `dtype` its own type."""
+
+    shape, dtype, ndim = (4, 4), "torch.float32", 2
+
+    def __array__(self, *_, **__):
+        return ONES.copy()
+
+
+class OfSubclass(np.ndarray):
+    """An array of a library that gives its entries another meaning, such as units."""
+
+
+NO_ARRAYS = [
+    [[1.0] * 4] * 4, (1.0,), "ones", 1.0, True, {}, LikeTorch(), np.ndarray, np.float32(1),
+    np.ma.masked_array(ONES, ONES > 2), np.matrix(ONES), ONES.view(OfSubclass),
+]  # fmt: skip
+NO_FLAGS = [1, 0, "yes", None, [True]]
+NO_NAMES = [1, True, ["relu"], b"relu", ONES, "", "nope", str]
+NO_FUNCTIONS = [1, "x", [len]]
+NO_NUMBERS = [
+    True, np.True_, "1", [1.0], ONES, np.array(1.0), 1j, np.timedelta64(1, "ns"),
+    np.datetime64(1, "s"),
+]  # fmt: skip
+
+#: Values of a wrong type by the name of the argument.
+WRONG = {
+    "queue": ["queue", 1, 0, None, ONES, cl.CommandQueue],
+    "alpha": [*NO_NUMBERS, None],
+    "beta": NO_NUMBERS,
+    "trans_a": [1, 0, None, "H", ["N"], b"T"],
+    "trans_b": [1, 0, None, "H", ["N"], b"T"],
+    "epilogue": [pyclgemm.Epilogue, "relu", (VECTOR, "relu"), False, VECTOR, {"bias": VECTOR}],
+    "activation": NO_NAMES,
+    "precision": NO_NAMES,
+    "level": NO_NAMES,
+    "config": [1, "cpu", [("path", "cpu")], pyclgemm.CpuConfig, {}, False],
+    "allocator": [1, "x", [], lambda size: None, lambda size: bytes(size)],
+    "wait_for": [1, [1], [None], "events", cl.Event, (one for one in ())],
+    "return_event": NO_FLAGS,
+    "add_event": NO_FLAGS,
+    "save": NO_FLAGS,
+    "top": [0, 1.5, True, "1", None],
+    "seconds": [0, True, "1", None, float("nan")],
+    "batch_sizes": [3, "3", None, [0], [1.5], [True], ["1"]],
+    "report": [None, 1, "x"],
+    **dict.fromkeys(("c", "out", "bias"), NO_ARRAYS),
+    **dict.fromkeys(("a", "b", "weight", "x", "tensors", "matrix"), [*NO_ARRAYS, None]),
+}
+
+#: Wrong values that some functions take: sequences, whose members are checked, and no queue.
+TAKEN = {
+    **{("gemm_batched", name): (list, tuple) for name in ("a", "b", "c", "out")},
+    ("matmul", "queue"): type(None),
+}
+
+#: Arguments of a valid call.
+OPERANDS = {"a": ONES, "b": ONES}
+VALID = {
+    **dict.fromkeys(("gemm", "gemm_batched", "matmul", "plan", "explain"), OPERANDS),
+    "pack": {"b": ONES},
+    "Epilogue": {},
+    "DenseLayer": {"weight": ONES},
+    "DenseLayer.__call__": {"x": ONES},
+    "DenseLayer.plan": {"x": ONES},
+    "DenseLayer.autotune": {"batch_sizes": [1], "top": 1, "seconds": 0.01, "save": False},
+    "GemmPlan.__call__": OPERANDS,
+    "GemmPlan.autotune": {"top": 1, "seconds": 0.01, "save": False},
+    "transform3d": {"tensors": TENSORS, "matrix": ONES},
+    "plan_transform3d": {"tensors": TENSORS, "matrix": ONES},
+    "TransformPlan.__call__": {"tensors": TENSORS, "matrix": ONES},
+    "calibrate": {"seconds": 1e9},  # which is refused, should all else pass
+}
+
+#: Classes whose objects come from functions.
+_MADE = ("Choice", "GemmPlan", "PackedMatrix", "TransformPlan")
+
+
+def public_functions():
+    """The public functions, classes that users call, and methods, by name."""
+    found = {}
+    for name in pyclgemm.__all__:
+        value = getattr(pyclgemm, name)
+        if not inspect.isclass(value):
+            found[name] = value
+        elif not issubclass(value, (Exception, Config)):  # `gemm` checks configurations
+            if name not in _MADE:
+                found[name] = value
+            methods = inspect.getmembers(value, inspect.isfunction)
+            for method, function in methods:
+                if method == "__call__" or not method.startswith("_"):
+                    found[f"{name}.{method}"] = function
+    return found
+
+
+FUNCTIONS = public_functions()
+
+
+def test_the_table_has_every_public_function():
+    assert FUNCTIONS.keys() == VALID.keys()
+
+
+def test_the_table_has_every_argument():
+    named = {
+        name for function in FUNCTIONS.values() for name in inspect.signature(function).parameters
+    }
+    assert named - {"self"} == WRONG.keys()
+
+
+def bound(name, queue):
+    """A public function, with an object if it is a method, and a queue if it takes one."""
+    made = {
+        "GemmPlan": lambda: pyclgemm.plan(queue, *upload(queue, ONES, ONES)),
+        "DenseLayer": lambda: pyclgemm.DenseLayer(queue, ONES),
+        "TransformPlan": lambda: pyclgemm.plan_transform3d(queue, *upload(queue, TENSORS, ONES)),
+    }
+    owner, _, method = name.partition(".")
+    return getattr(made[owner](), method) if method else getattr(pyclgemm, owner)
+
+
+def call(function, arguments):
+    """Call a function by name, as far as its parameters have one."""
+    parameters = inspect.signature(function).parameters.values()
+    first = [arguments[one.name] for one in parameters if one.kind is one.POSITIONAL_ONLY]
+    rest = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
+    return function(*first, **{name: arguments[name] for name in rest & arguments.keys()})
+
+
+def fault(function, arguments, name, value):
+    """What is wrong with the error that an argument of a wrong type raises; empty if nothing is."""
+    given = arguments | {name: value}
+    if name == "beta":
+        given["c"] = arguments["a"]
+    try:
+        call(function, given)
+    except pyclgemm.PyclgemmError as error:
+        is_named = re.search(rf"\b{name}\b", str(error))
+        return "" if is_named else f"{name}={value!r}: it is not named in {error}"
+    except Exception as error:
+        return f"{name}={value!r}: {type(error).__name__}: {error}"
+    return f"{name}={value!r} is accepted"
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_a_wrong_type_is_an_error_that_names_the_argument(queue, name):
+    function = bound(name, queue)
+    host = {"queue": queue, **VALID[name]}
+    device = {
+        one: upload(queue, value)[0] if isinstance(value, np.ndarray) else value
+        for one, value in host.items()
+    }
+    for arguments in (host, device):
+        if name != "calibrate":
+            call(function, arguments)  # so that prepared calls exist for wrong ones to meet
+        faults = [
+            fault(function, arguments, one, value)
+            for one in inspect.signature(function).parameters
+            for value in WRONG[one]
+            if not isinstance(value, TAKEN.get((name, one), ()))
+        ]
+        assert not any(faults), "\n".join(filter(None, faults))
+        if name != "calibrate":
+            call(function, arguments)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
+def test_a_member_of_a_sequence_that_is_no_array(queue, name):
+    arguments = {"a": ONES, "b": ONES, "beta": 1.0 if name == "c" else None}
+    for value in [*NO_ARRAYS, None, pyclgemm.pack(queue, ONES)]:
+        with raises(pyclgemm.PyclgemmError, f"{name}[1] is "):
+            pyclgemm.gemm_batched(queue, **arguments | {name: [ONES.copy(), value]})
+
+
+@pytest.mark.parametrize("name", ["queue", "weight", "epilogue", "precision"])
+def test_parts_of_a_layer_are_fixed(queue, name):
+    layer = pyclgemm.DenseLayer(queue, ONES, VECTOR, "relu")
+    for value in (ONES, None, getattr(layer, name)):
+        with raises(pyclgemm.ArgumentError, name, "fixed"):
+            setattr(layer, name, value)
+    np.testing.assert_array_equal(layer(ONES), np.full((4, 4), 5))
+
+
+def test_a_memory_map_is_an_array(queue, tmp_path):
+    mapped = np.memmap(tmp_path / "a", np.float32, "w+", shape=(4, 4))
+    mapped[:] = ONES
+    for got in (pyclgemm.gemm(queue, mapped, ONES), pyclgemm.matmul(mapped, ONES, queue=queue)):
+        assert type(got) is np.ndarray and (got == 4).all()
+
+
+#: Calls whose result, k = 0, is larger than a buffer may be, or than any memory.
+SIZES = [200_000, 2**32, 10**10]
+LARGE = [
+    pyclgemm.gemm, pyclgemm.plan, lambda queue, a, b: pyclgemm.matmul(a, b, queue=queue),
+    lambda queue, a, b: pyclgemm.gemm_batched(queue, a[np.newaxis], b[np.newaxis]),
+    lambda queue, a, b: pyclgemm.gemm(queue, *upload(queue, a, b)),
+    lambda queue, a, b: pyclgemm.gemm(queue, a, b, allocator=ImmediateAllocator(queue)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("multiply", LARGE)
+def test_a_result_that_is_larger_than_the_device_allows(queue, device, multiply, size):
+    if 4 * size**2 <= device.max_mem_alloc_size:
+        pytest.skip(f"{device.name} has memory for it")
+    a, b = np.empty((size, 0), np.float32), np.empty((0, size), np.float32)
+    with raises(pyclgemm.AllocationError, "out", str(4 * size**2)):
+        multiply(queue, a, b)
+
+
+def test_an_operand_that_the_host_cannot_copy(queue, monkeypatch):
+    def refuse(*_, **__):
+        raise MemoryError("no memory for the copy")
+
+    monkeypatch.setattr(memory.np, "array", refuse)
+    for call in (pyclgemm.pack, lambda queue, b: pyclgemm.gemm(queue, ONES, b)):
+        with raises(pyclgemm.AllocationError, "b" if call is pyclgemm.pack else "a", "64 bytes"):
+            call(queue, ONES)
