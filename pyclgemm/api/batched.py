@@ -171,8 +171,9 @@ def matmul(
 
     Returns
     -------
-    pyopencl.array.Array or numpy.ndarray
-        `out`; without one a NumPy array if both operands are.
+    pyopencl.array.Array, numpy.ndarray or NumPy scalar
+        `out`; without one a NumPy array if both operands are, and for two vectors of NumPy a
+        scalar.
 
     Examples
     --------
@@ -190,7 +191,10 @@ def matmul(
             raise ArgumentError("queue is None, and the device array has no queue: give one")
     check_queue(queue)
     multiply = functools.partial(_multiply, queue, precision, wait_for)
-    return through_device(queue, {"a": a, "b": b}, out, multiply)[0]
+    result = through_device(queue, {"a": a, "b": b}, out, multiply)[0]
+    # As in NumPy, the product of two vectors on the host is a scalar.
+    is_scalar = out is None and isinstance(result, np.ndarray) and not result.shape
+    return result[()] if is_scalar else result
 
 
 def _multiply(

@@ -19,7 +19,7 @@ from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.buffers import COLUMN, ROW, STRIDED
 from tests.support.cases import all_pairs
-from tests.support.checks import STEPS, cases, check_gemm, skip_if_refused
+from tests.support.checks import STEPS, cases, check_gemm, raises, skip_if_refused
 from tests.support.configs import CPU, DIRECT, GEMV, INDIRECT
 from tests.support.facts import gpu, problem
 from tests.support.families import refusal
@@ -217,6 +217,7 @@ def _check(queue, left, right):
     operands, out_there = upload(queue, left, right), cl_array.zeros(queue, out.shape, out.dtype)
     new, new_there = pyclgemm.matmul(left, right, queue=queue), pyclgemm.matmul(*operands)
     assert new_there.queue == queue
+    assert type(new) is type(np.matmul(left, right))  # a scalar for two vectors
     assert pyclgemm.matmul(left, right, queue=queue, out=out) is out
     assert pyclgemm.matmul(*operands, out=out_there) is out_there
     for got in (new, new_there, out, out_there):
@@ -240,6 +241,25 @@ def test_matmul_takes_the_shapes_of_numpy(queue, require, rng, shapes, dtype):
 )
 def test_matmul_takes_any_shapes(queue, shapes, seed):
     _check(queue, *draw(np.random.default_rng(seed), *shapes.input_shapes))
+
+
+@pytest.mark.parametrize("scalar", [np.float32(2), np.array(2, np.float32)], ids=["", "0-D"])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_operands_without_dimensions_are_refused(queue, scalar, name):
+    given = {"a": np.ones((2, 2), "f"), "b": np.ones((2, 2), "f"), name: scalar}
+    for multiply in (pyclgemm.gemm, pyclgemm.gemm_batched, pyclgemm.plan, pyclgemm.explain):
+        with raises(pyclgemm.ShapeError, f"{name} is "):
+            multiply(queue, **given)
+    with raises(pyclgemm.ShapeError, f"{name} is a scalar"):
+        pyclgemm.matmul(*given.values(), queue=queue)
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)], ids=str)
+def test_matmul_by_a_packed_matrix(queue, rng, leading):
+    left, right = draw(rng, (*leading, 5, 7), (7, 4))
+    for operand in (left, *upload(queue, left)):
+        got = pyclgemm.matmul(operand, pyclgemm.pack(queue, right), queue=queue)
+        _assert_products(got, left, right)
 
 
 @pytest.mark.parametrize(("left", "right"), BAD_SHAPES, ids=str)
