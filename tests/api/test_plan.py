@@ -10,7 +10,7 @@ import pytest
 import pyclgemm
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.buffers import GuardedArray, blank
-from tests.support.checks import skip_if_refused
+from tests.support.checks import raises, skip_if_refused
 from tests.support.configs import DIRECT_CONFIGS, GEMV_CONFIGS
 from tests.support.gates import is_complete
 
@@ -100,6 +100,68 @@ def test_plan_refuses_other_arrays(queue, arrays, name, changed, error, words):
     made = pyclgemm.plan(queue, **given)
     with pytest.raises(error, match=f"(?s){words}"):
         made(**given | {name: cl_array.to_device(queue, changed)})
+
+
+@pytest.mark.parametrize("made_on", ["host", "device"])
+@pytest.mark.parametrize("options", [{}, {"beta": 0.5}, {"beta": 0.0}], ids=str)
+def test_a_plan_copies_numpy_arrays_at_each_call(queue, rng, hosts, arrays, made_on, options):
+    of_plan, addends = {"host": hosts, "device": arrays}[made_on], slice(2 + len(options))
+    made = pyclgemm.plan(queue, *of_plan[addends], **options)
+    for _ in range(2):  # other numbers each time
+        host = draw(rng, *SHAPES)[addends]
+        there = upload(queue, *host)
+        expected = {"beta": options.get("beta", 0.0)} if options else {}
+        on_host, on_device = made(*host), made(*there)
+        mixed, event = made(host[0], *there[1:], return_event=True)
+        event.wait()
+        assert isinstance(on_host, np.ndarray)
+        assert isinstance(on_device, cl_array.Array) and isinstance(mixed, cl_array.Array)
+        for got in (on_host, on_device, mixed):
+            assert_gemm(got, *host, **expected)
+        out, out_there = blank((M, N), "float32"), cl_array.zeros(queue, (M, N), np.float32)
+        assert made(*there, out=out) is out and made(*host, out=out_there) is out_there
+        for got in (out, out_there):
+            assert_gemm(got, *host, **expected)
+        strided = np.full((M, 2 * N), np.nan, np.float32)[:, ::2]
+        assert made(*host, out=strided) is strided
+        assert_gemm(np.array(strided), *host, **expected)
+
+
+def test_a_plan_of_views_takes_such_views_of_numpy(queue, rng):
+    base, other = draw(rng, (60, 40), (60, 40))
+    made = pyclgemm.plan(queue, base[::2, 1:].T, base[::2, ::-1])
+    assert_gemm(made(other[1::2, 1:].T, other[1::2]), other[1::2, 1:].T, other[1::2])
+
+
+def test_a_plan_for_other_strides_refuses_numpy_arrays(queue, arrays, hosts):
+    transposed = upload(queue, np.asfortranarray(hosts[0]))[0]
+    made = pyclgemm.plan(queue, transposed, arrays[1])
+    for host in (hosts[0], np.asfortranarray(hosts[0])):
+        with raises(pyclgemm.ShapeError, "a has strides", "as NumPy arrays are copied"):
+            made(host, arrays[1])
+
+
+def test_a_plan_tells_packed_matrices_apart(queue, rng):
+    a, b, wider = draw(rng, (4, 4), (4, 4), (4, 9))
+    (there,) = upload(queue, b)
+    packed = pyclgemm.pack(queue, b)
+    by_packed, by_plain = pyclgemm.plan(queue, a, packed), pyclgemm.plan(queue, a, there)
+    assert_gemm(by_packed(a, packed), a, b)
+    assert_gemm(by_packed(a, pyclgemm.pack(queue, 2 * b)), a, 2 * b)
+    for made, other in ((by_packed, there), (by_packed, b), (by_plain, packed)):
+        with raises(pyclgemm.DtypeError, "b is a", "this plan was made for a"):
+            made(a, other)
+    with raises(pyclgemm.ShapeError, "b has shape (4, 9)"):
+        by_packed(a, pyclgemm.pack(queue, wider))
+
+
+def test_a_plan_of_a_layer_takes_numpy_arrays(queue, rng):
+    x, weight, bias = draw(rng, (3, 8), (8, 5), (5,))
+    layer = pyclgemm.DenseLayer(queue, weight, bias, "relu")
+    ready = layer.plan(x)
+    got = ready(x, layer.weight)
+    assert isinstance(got, np.ndarray)
+    assert_gemm(got, x, weight, bias=bias, activation="relu")
 
 
 def test_plan_refuses_a_missing_addend_and_a_destination_over_an_operand(queue, arrays):

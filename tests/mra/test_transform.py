@@ -122,6 +122,19 @@ def test_a_plan_takes_arrays_that_agree(queue, rng):
         plan(tensors[:2], matrix, out=cl_array.empty(queue, (2, 3, 3, 3), np.int32))
 
 
+def test_a_plan_copies_numpy_arrays(queue, rng):
+    tensors, matrix = draw(rng, (2, 3, 3, 3), (3, 3))
+    for operands in ((tensors, matrix), upload(queue, tensors, matrix)):
+        plan = pyclgemm.plan_transform3d(queue, *operands)
+        out = np.full((2, 3, 3, 6), np.nan, np.float32)[..., ::2]
+        assert plan(tensors, matrix, out=out) is out
+        got, event = plan(tensors, matrix, return_event=True)
+        event.wait()
+        assert isinstance(got, np.ndarray)
+        for one in (got, np.array(out), plan(*upload(queue, tensors, matrix)).get()):
+            assert_transformed(one, tensors, matrix)
+
+
 def test_a_plan_of_a_gemm_keeps_its_alignment(queue, rng):
     (host,) = draw(rng, (4, 2, 2, 2))
     zero, square = np.zeros(1, np.float32), np.eye(2, dtype=np.float32)
