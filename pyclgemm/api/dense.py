@@ -163,6 +163,9 @@ class DenseLayer:
             )
         super().__setattr__(name, value)
 
+    def __repr__(self) -> str:
+        return f"DenseLayer(weight={self.weight}, epilogue={self.epilogue})"
+
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Apply the layer.
 

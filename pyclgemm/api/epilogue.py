@@ -8,7 +8,7 @@ from ..problem.problem import check_activation
 from ..runtime.arguments import check_array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Epilogue:
     """Bias and activation, applied as ``activation(alpha A B + beta C + bias)``.
 
@@ -40,6 +40,10 @@ class Epilogue:
         check_array("bias", self.bias)
         if self.activation is not None:
             check_activation(self.activation)
+
+    def __repr__(self) -> str:
+        bias = None if self.bias is None else f"{tuple(self.bias.shape)} {self.bias.dtype}"
+        return f"Epilogue(bias={bias}, activation={self.activation!r})"
 
 
 #: The epilogue of a call without one.

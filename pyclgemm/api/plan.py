@@ -157,6 +157,15 @@ class GemmPlan:
         self._allocator = call.allocator
         self._sequence = build_sequence(queue, product, choice)
 
+    def __repr__(self) -> str:
+        problem = self.product.problem
+        facts = [f"{name}={one.shape}" for name, one in self._signatures.items()]
+        facts.append(f"types={problem.types!r}")
+        if self._bias is not None or problem.activation:
+            facts.append(f"epilogue={Epilogue(self._bias, problem.activation)}")
+        facts.append(f"precision={problem.precision.name!r}, path={self.choice.path!r}")
+        return f"GemmPlan({', '.join(facts)}, config={self.choice.config!r})"
+
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
         """Time the kernels of least predicted time, and use the fastest from now on.
 

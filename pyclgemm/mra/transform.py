@@ -58,6 +58,14 @@ class TransformPlan:
     _sequence: LaunchSequence
     _signatures: Mapping[str, ArraySignature]
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={one.shape}" for name, one in self._signatures.items())
+        dtype, choice = self._signatures["out"].dtype, self.choice
+        return (
+            f"TransformPlan({shapes}, dtype={dtype}, level={choice.level!r}, "
+            f"technique={choice.technique!r})"
+        )
+
     @functools.cached_property
     def _fits(self) -> Sequence[Callable[[Any], bool]]:
         return [self._signatures[name].fits for name in _OPERANDS]

@@ -330,4 +330,7 @@ class PackedMatrix:
         return matrix.row_stride * itemsize, matrix.column_stride * itemsize
 
     def __repr__(self) -> str:
-        return f"PackedMatrix(shape={self.shape}, dtype={self.dtype}, layout={self.layout})"
+        return (
+            f"PackedMatrix(shape={self.shape}, dtype={self.dtype}, "
+            f"precision={self.precision.name!r}, layout={self.layout})"
+        )

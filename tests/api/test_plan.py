@@ -219,3 +219,32 @@ def test_a_plan_on_an_out_of_order_queue_always_has_an_event(out_of_order_queue,
     pyclgemm.plan(out_of_order_queue, a, a, out=out)(a, a, out=out, add_event=False)
     (event,) = out.events
     event.wait()
+
+
+def test_representations_tell_shapes_types_and_path(fresh_queue, gate, rng):
+    queue, (a, b, bias) = fresh_queue, draw(rng, (37, 53), (53, 29), (29,))
+    (there,) = upload(queue, bias)
+    epilogue = pyclgemm.Epilogue(there, "gelu")
+    made, layer = pyclgemm.plan(queue, a, b), pyclgemm.DenseLayer(queue, b, there, "gelu")
+    halves = pyclgemm.plan(queue, a.astype("float16"), b.astype("float16"), epilogue=epilogue)
+    stack = np.ones((2, 3, 3, 3), np.float32)
+    transform = pyclgemm.plan_transform3d(queue, stack, stack[0, 0])
+    wanted = {
+        epilogue: ["(29,)", "float32", "gelu"],
+        made: [
+            "(37, 53)",
+            "(53, 29)",
+            "(37, 29)",
+            "float32",
+            "F32_F32_F32",
+            repr(made.choice.path),
+        ],
+        halves: ["float16 -> float32", "gelu", repr(halves.choice.path)],
+        pyclgemm.pack(queue, b): ["(53, 29)", "float32", "F32_F32_F32"],
+        layer: ["(53, 29)", "float32", "(29,)", "gelu"],
+        transform: ["(2, 3, 3, 3)", "(3, 3)", "float32", "L5"],
+    }
+    there.add_event(gate.event)  # nothing is read from the device
+    for one, parts in wanted.items():
+        text = gate.call(lambda one=one: repr(one))
+        assert text.startswith(type(one).__name__) and all(part in text for part in parts), text
