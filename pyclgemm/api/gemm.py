@@ -135,8 +135,8 @@ class Prepared(NamedTuple):
 
 def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
     """Find or build the launches for calls like this one, after `Call.check`."""
-    key, kept = call.key(), queue_state(queue).prepared
-    prepared: Prepared | None = kept.get(key)
+    key, state = call.key(), queue_state(queue)
+    prepared: Prepared | None = state.prepared.get(key)
     if prepared is not None:
         return prepared
     product = describe_product(call)
@@ -152,7 +152,7 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
     else:
         sequence = build_sequence(queue, *choose(queue, product, call.config))
     prepared = Prepared(sequence, shape, dtype, call.config is None and not is_tuned)
-    kept.keep(key, prepared)
+    state.keep(key, prepared)
     return prepared
 
 

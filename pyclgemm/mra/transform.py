@@ -281,13 +281,13 @@ def transform3d(
         return (result, event) if return_event else result
     facts_of_out = None if out is None else facts_of(out)
     key = ("transform3d", level, facts_of(tensors), facts_of(matrix), facts_of_out)
-    kept = queue_state(queue).prepared
-    sequence = kept.get(key)
+    state = queue_state(queue)
+    sequence = state.prepared.get(key)
     if sequence is None:
         transform = describe_transform(tensors, matrix, out)
         choice = choose_transform(transform, traits_of(queue.device), level)
         sequence = build_transform(queue, transform, choice)
-        kept.keep(key, sequence)
+        state.keep(key, sequence)
     if out is None:
         out = new_array(queue, "out", tensors.shape, tensors.dtype, allocator)
     event = sequence.enqueue((tensors, matrix, out), wait_for=wait_for)

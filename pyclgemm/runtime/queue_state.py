@@ -1,5 +1,8 @@
 """The state of a queue: prepared calls and workspaces, for the life of the caller's queue object.
 
+The state is an attribute of that object, as pyopencl's queues have no weak references. Of all
+queues that live, the `MOST_QUEUES` that prepared a call last keep what they prepared.
+
 There are no locks. A call takes workspaces, and the kernels of a `LaunchSequence`, out of a deque
 and returns them at its end. If it raises, it returns nothing, and the next call makes new ones. So
 two calls never share them, whether in two threads or in a signal handler that interrupts a call.
@@ -49,6 +52,10 @@ class PreparedCalls(Generic[Prepared]):
             # A copy, as another thread may add an entry during the iteration.
             self._calls.pop(next(iter(list(self._calls)), None), None)
 
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._calls.clear()
+
 
 #: The workspace in which work-groups that share a tile count their arrivals.
 COUNTERS = "counters"
@@ -90,7 +97,13 @@ class QueueState:
         #: Idle workspaces. There are several only if several threads call.
         self.workspaces: deque[Workspaces] = deque(maxlen=4)
         _live.add(self)
+        _limit(self)
         weakref.finalize(self, _retire, self.queue, self.context).atexit = False
+
+    def keep(self, key: Any, prepared: Any) -> None:
+        """Keep a prepared call, at the cost of the queue that has not prepared one for longest."""
+        self.prepared.keep(key, prepared)
+        _limit(self)
 
 
 def queue_state(queue: cl.CommandQueue) -> QueueState:
@@ -105,6 +118,22 @@ def queue_state(queue: cl.CommandQueue) -> QueueState:
 
 
 _live: weakref.WeakSet[QueueState] = weakref.WeakSet()
+
+#: Queues of a process that keep prepared calls and workspaces, which take some MB each.
+MOST_QUEUES = 64
+
+#: The states of these queues; the one that prepared last is the last.
+_filled: weakref.WeakKeyDictionary[QueueState, None] = weakref.WeakKeyDictionary()
+
+
+def _limit(state: QueueState) -> None:
+    """Make a state the last to be emptied, and empty others beyond `MOST_QUEUES`."""
+    _filled.pop(state, None)
+    _filled[state] = None
+    for oldest in list(_filled)[:-MOST_QUEUES]:
+        _filled.pop(oldest, None)
+        oldest.prepared.clear()
+        oldest.workspaces.clear()
 
 
 def forget_choices() -> None:

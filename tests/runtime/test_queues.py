@@ -12,9 +12,11 @@ import pytest
 
 import pyclgemm
 from pyclgemm.runtime import launcher as enqueue
+from pyclgemm.runtime import queue_state as queue_states
 from pyclgemm.runtime.launcher import KernelLaunch
 from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.arrays import assert_gemm, draw, upload
+from tests.support.configs import INDIRECT
 from tests.support.gates import is_complete
 from tests.support.reference import expected_gemm
 
@@ -157,6 +159,48 @@ def test_a_plan_outlives_the_callers_queue(context, rng):
     plan, a = make()
     gc.collect()
     assert_gemm(plan(a, a), host, host)
+
+
+def _kept():
+    """The device memory and the kernels that this process keeps."""
+    return sum(isinstance(one, (cl.Buffer, cl.Kernel)) for one in gc.get_objects())
+
+
+def _use(queue, rng):
+    """Multiply in each way that keeps something for the queue, a workspace among it."""
+    a, b = draw(rng, (40, 300), (300, 40))
+    arrays = upload(queue, a, b)
+    layer = pyclgemm.DenseLayer(queue, b)
+    for got in (
+        pyclgemm.gemm(queue, *arrays), pyclgemm.plan(queue, *arrays)(*arrays), layer(a),
+        pyclgemm.gemm(queue, *arrays, config=INDIRECT),
+    ):  # fmt: skip
+        assert_gemm(got, a, b)
+
+
+def test_queues_used_once_keep_nothing(context, rng):
+    _use(cl.CommandQueue(context), rng)  # what all queues share
+    gc.collect()
+    before = _kept()
+    gc.disable()  # memory must not wait for it
+    try:
+        for _ in range(100):
+            _use(cl.CommandQueue(context), rng)
+        assert _kept() <= before
+    finally:
+        gc.enable()
+
+
+def test_of_many_queues_that_live_the_last_ones_keep_their_calls(context, rng, monkeypatch):
+    monkeypatch.setattr(queue_states, "MOST_QUEUES", 3)
+    queues = [cl.CommandQueue(context) for _ in range(12)]
+    counts = []
+    for queue in queues:
+        _use(queue, rng)
+        counts.append(_kept())
+    assert counts[0] < counts[2] and counts[3] == counts[-1]
+    _use(queues[0], rng)  # one whose calls were dropped
+    assert _kept() == counts[-1]
 
 
 def test_two_objects_for_one_queue(context, rng):
