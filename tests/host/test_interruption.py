@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyopencl as cl
 import pytest
 
 from pyclgemm.host.process import ended_as_by_hand, postponed
-from tests.support.system import ended, is_running, rank_of, start_python, wait_until
+from tests.support.system import ROOT, ended, is_running, rank_of, start_python, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -143,11 +144,21 @@ def test_the_tuner_decides_when_its_trial_ends(hanging):
 
 _EXIT = """
 import atexit, os, sys, threading, time
+events, process = [], os.getpid()
+
+# Registered before the library's, a handler runs after it.
+@atexit.register
+def tell():
+    if os.getpid() == process:
+        print("at exit", sum(one.command_execution_status > 0 for one in events), "products run")
+
 import numpy as np, pyclgemm, pyopencl as cl, pyopencl.array as cl_array
 
 def multiply(n, **options):
     a = cl_array.to_device(queue, np.ones((n, n), np.float32))
-    return pyclgemm.gemm(queue, a, a, **options)
+    out, event = pyclgemm.gemm(queue, a, a, return_event=True, **options)
+    events.append(event)
+    return out
 
 def multiply_many():
     queue = cl.CommandQueue(context)
@@ -186,6 +197,28 @@ def test_an_interpreter_that_ends_early_ends_with_its_own_status(device, tmp_pat
     if way == "a forked child that exits" and "NVIDIA" in device.platform.name:
         pytest.skip("NVIDIA's driver crashes in a child that releases its parent's objects")
     # Without a cache, kernels still compile when the interpreter exits.
-    cold = os.environ | {"POCL_CACHE_DIR": str(tmp_path), "PYOPENCL_NO_CACHE": "1"}
-    process = start_python("-c", _EXIT + WAYS[way], device.platform.name, environment=cold)
-    ended(process, 3 if way == "an error" else 0)
+    environment = os.environ | _cold(tmp_path)
+    process = start_python("-c", _EXIT + WAYS[way], device.platform.name, environment=environment)
+    assert "at exit 0 products run" in ended(process, 3 if way == "an error" else 0)
+
+
+def _cold(folder):
+    """Variables by which no kernel is found in a cache."""
+    kernels = {name: str(folder / name) for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME")}
+    return kernels | {"PYOPENCL_NO_CACHE": "1"}
+
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_examples_of_the_first_page_as_scripts(device, tmp_path, number, waits):
+    """With a cold cache, and also without the line that prints, which waits for the result."""
+    lines = EXAMPLES[number].splitlines()
+    script = "\n".join(line for line in lines if waits or not line.startswith("print("))
+    platforms = [one.name for one in cl.get_platforms()]
+    chosen = {"PYOPENCL_CTX": f"{platforms.index(device.platform.name)}:0"}
+    environment = os.environ | _cold(tmp_path) | chosen
+    output = ended(start_python("-c", script, environment=environment), 0)
+    assert ("[[" in output) == ("print(" in script)
