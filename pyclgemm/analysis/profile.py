@@ -19,8 +19,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..api.prepare import check_supported
 from ..api.epilogue import Epilogue
+from ..api.prepare import check_supported
 from ..codegen.config import Config
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, tile_count
