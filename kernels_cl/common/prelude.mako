@@ -24,6 +24,15 @@ static inline ushort bfloat16_of(const float x)
     const uint bits = as_uint(x);
     return isnan(x) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
+% for width in (2, 4, 8, 16):
+
+static inline ushort${width} bfloat16_of${width}(const float${width} x)
+{
+    const uint${width} bits = as_uint${width}(x);
+    const uint${width} rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return convert_ushort${width}(select(rounded, bits | 0x400000, isnan(x)) >> 16);
+}
+% endfor
 % endif
 </%def>
 

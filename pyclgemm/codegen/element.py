@@ -113,15 +113,14 @@ class ElementType:
         aligned: bool = True,
         space: Space = "__global",
     ) -> str:
-        """Statement that stores `width` elements; for bfloat16 `value` must be a variable."""
+        """Statement that stores `width` elements."""
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
             return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
         count = width * self.parts
         if self.dtype == "bfloat16":
-            lanes = [f"bfloat16_of({value}{self.lane(i, width)})" for i in range(width)]
-            value = lanes[0] if width == 1 else f"(ushort{width})({', '.join(lanes)})"
+            value = f"bfloat16_of{'' if width == 1 else width}({value})"
         if width == 1:
             return f"*({pointer}) = {value};"
         if aligned:

@@ -186,8 +186,9 @@ def conversions(context):
     """A program with a kernel for each kind of load and of store."""
     problem = GemmShape(8, 8, 8).problem("bfloat16")
     gemm = family_of(DIRECT).source(problem, DIRECT, typical_traits("sm_90")).text
-    function = gemm[gemm.index("static inline ushort bfloat16_of") :]
-    kernels = [function[: function.index("\n}\n") + 3]]
+    kernels = re.findall(
+        r"^static inline ushort\d* bfloat16_of.*?^}$", gemm, re.DOTALL | re.MULTILINE
+    )
     for width, aligned in ACCESSES:
         for kind, source, target in (("load", STORED, SINGLE), ("store", SINGLE, STORED)):
             position = f"get_global_id(0) * {width}"
