@@ -1,6 +1,5 @@
 """Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..problem.precision import is_complex, resolve_precision
 from ..runtime.arguments import check_allocated, check_allocator, check_array, check_queue
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import new_buffer, to_device
+from ..runtime.memory import advise_huge_pages, new_buffer, to_device
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import Choice, packed_layout
@@ -81,9 +80,12 @@ def pack(
     packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
     if 0 in packed.shape:
         return packed
-    allocator = allocator or functools.partial(new_buffer, queue.context, "the packed matrix")
-    packed.base_data = allocator(packed.nbytes)
-    check_allocated(packed.base_data)
+    if allocator:
+        packed.base_data = allocator(packed.nbytes)
+        check_allocated(packed.base_data)
+    else:
+        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
+        advise_huge_pages(queue, packed.base_data)
     if layout.form == "panels":
         launch = panel_launch(matrix, layout, dtype, algorithm)
     else:

@@ -1,6 +1,8 @@
 """Allocate device memory, transfer NumPy arrays, and turn a driver's errors into the library's."""
 
+import ctypes
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -25,6 +27,31 @@ def new_buffer(
     except cl.Error as error:
         device = context.devices[0]
         raise typed_error(error, _ALLOCATION_FAULTS, device, what=what, size=size) from error
+
+
+#: The advice of Linux's ``madvise`` to use huge pages, their bytes, and the least bytes of a buffer
+#: that is worth it.
+_ADVICE, _HUGE_PAGE, _LARGE = 14, 2 << 20, 4 << 20
+
+
+def advise_huge_pages(queue: cl.CommandQueue, buffer: Any) -> None:
+    """Ask Linux for huge pages behind a large buffer of a CPU, before its first element is written.
+
+    A constant matrix is read from memory again and again, and each page of 4 KB costs the core a
+    translation of its address: with one row of 4096 -> 4096 a fifth of the time.
+    """
+    on_cpu = queue.device.type & cl.device_type.CPU
+    if not (on_cpu and sys.platform == "linux" and buffer.size >= _LARGE):
+        return
+    flags, size = cl.map_flags.WRITE_INVALIDATE_REGION, buffer.size
+    with InRuntime():
+        content, _ = cl.enqueue_map_buffer(queue, buffer, flags, 0, (size,), np.uint8)
+        first = content.ctypes.data
+        begin, end = -(-first // _HUGE_PAGE) * _HUGE_PAGE, (first + size) // _HUGE_PAGE * _HUGE_PAGE
+        madvise = ctypes.CDLL(None).madvise
+        # Where Linux has no huge pages it refuses, and nothing changes.
+        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(_ADVICE))
+        content.base.release(queue)
 
 
 def new_array(

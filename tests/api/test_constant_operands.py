@@ -1,7 +1,10 @@
 """pack and DenseLayer: a constant operand is packed once and multiplied often."""
 
+import re
+import sys
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
@@ -54,6 +57,24 @@ def test_a_packed_matrix_is_a_copy(queue, rng):
     cl.enqueue_fill_buffer(queue, source.buffer, np.float32(np.nan), 0, source.buffer.size)
     got = pyclgemm.gemm(queue, np.eye(33, dtype=np.float32), packed)
     np.testing.assert_array_equal(got, source.initial)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells about the pages")
+def test_a_large_packed_matrix_asks_for_huge_pages(queue):
+    if not queue.device.type & cl.device_type.CPU:
+        pytest.skip("the memory is the device's own")
+    packed = pyclgemm.pack(queue, np.ones((1500, 1500), np.float32))
+    flags = cl.map_flags.READ
+    content, _ = cl.enqueue_map_buffer(queue, packed.base_data, flags, 0, (8,), np.uint8)
+    middle = content.ctypes.data + packed.nbytes // 2
+    content.base.release(queue)
+    regions = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    for before, after in pairwise(regions):
+        begin, end = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) ", before, re.MULTILINE)[-1]
+        if int(begin, 16) <= middle < int(end, 16):
+            assert "hg" in after.splitlines()[0].split()
+            return
+    pytest.fail("no region of memory has the packed matrix")
 
 
 INPUTS, OUTPUTS = 64, 35
