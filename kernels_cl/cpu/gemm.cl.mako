@@ -80,10 +80,12 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     const extent pairs = k / 2 + k % 2;  // along k; the last one of an odd k has a zero
 
     % endif
-    // Its workspace: KC columns of a block of rows of A${", then one panel of B" if kernel.has_panel else ""}.
-    __global element *a_block = (__global element *)(workspace + group * workspace_per_group);
+    // Its workspace: ${"a panel of B, then " if kernel.has_panel else ""}KC columns of a block of rows of A.
     % if kernel.has_panel:
-    __global element *panel = a_block + rows_per_block * KC;
+    __global element *panel = (__global element *)(workspace + group * workspace_per_group);
+    __global element *a_block = panel + KC * NR;
+    % else:
+    __global element *a_block = (__global element *)(workspace + group * workspace_per_group);
     % endif
 
     % if moved:

@@ -20,7 +20,7 @@ from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
 from tests.support import configs
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.buffers import PoisonedBuffer
+from tests.support.buffers import ROW, PoisonedBuffer
 from tests.support.cases import BATCHES, all_pairs
 from tests.support.checks import check_gemm, skip_if_refused
 from tests.support.configs import CPU, DIRECT, DIRECT_CONFIGS, INDIRECT, INDIRECT_CONFIGS
@@ -139,6 +139,19 @@ def test_every_spelling_of_products_of_pairs(queue, traits, instruction):
     config = CpuConfig(MR=3, NR=16, KC=16, VW=16)
     with imagined_traits(pair_instruction=instruction, vector_bytes=32):
         check_gemm(queue, (7, 40, 95), "int8", config=config, trans_b="T")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bfloat16"])
+@pytest.mark.parametrize("config", [
+    CpuConfig(MR=1, NR=32, KC=4, VW=8, PACKB=0), CpuConfig(MR=3, NR=16, KC=2, VW=8, PACKB=0),
+    CpuConfig(MR=2, NR=16, KC=4, VW=8),
+])  # fmt: skip
+def test_blocks_shallower_than_a_vector(queue, config, dtype):
+    for layout in ("NN", "NT", "TN"):
+        trans = dict(zip(("trans_a", "trans_b"), layout, strict=True))
+        check_gemm(queue, (7, 75, 21), dtype, config=config, c=ROW, beta=2.0, **trans)
+    panels = PackedLayout("panels", depth_block=config.KC, width=config.NR)
+    check_gemm(queue, (5, 64, 9), dtype, config=config, pack=panels)
 
 
 @pytest.mark.parametrize("config", [INDIRECT, PADDED, DIRECT_CONFIGS["slabs divided"], CPU])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...codegen.config import COMPLEX_VECTORS, STAGED_BYTES, at_most, multiple
+from ...codegen.config import COMPLEX_VECTORS, STAGED_BYTES, Constraint, at_most, multiple
 from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
@@ -119,8 +119,10 @@ _CHAINS = 8
 #: each depth and waits for itself.
 _SPILLED = 4
 #: Bytes of memory that could be read in the time until the first ones of a run of B arrive that is
-#: read in place: runs are far apart, so none is fetched ahead.
+#: read in place: runs are far apart, so none is fetched ahead. But of so many rows a core keeps
+#: track, and fetches the rest of each.
 _RUN_BYTES = 512
+_FOLLOWED_ROWS = 8
 
 
 def vector_registers(traits: DeviceTraits) -> int:
@@ -145,8 +147,12 @@ class CpuFamily(CpuTiles[CpuConfig]):
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
         COMPLEX_VECTORS,
         multiple("NR", "VW"),
-        # Vectors read the rows of the packed A, which are KC apart, and the panel of B behind them.
-        multiple("KC", "VW"),
+        # Vectors read the rows of the packed A, which are KC apart, unless these are shorter.
+        Constraint(
+            "KC must be a multiple of VW, or divide it",
+            lambda c, dtype, traits: c.KC % c.VW == 0 or c.VW % c.KC == 0,
+            "KC is {c.KC}, VW is {c.VW}",
+        ),
     )
     advice = Advice(
         "packing and waking up cores take long: a constant operand packed ahead (`pack`), "
@@ -159,6 +165,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
     points = point_table(
         "MR VECTORS KC VW MC PACKB PREFETCHB PREFETCHC",
         *((rows, 1, 1024, 16, 512, 0, 1, 1) for rows in (1, 2, 4, 8)),
+        *((1, vectors, 8, 16, 512, 0, 1, 1) for vectors in (1, 2, 4)),
         *((rows, 4, 64, 16, 512, 0, 1, 1) for rows in (1, 2, 4)),
         *((rows, 8, 32, 16, 512, 0, 1, 1) for rows in (1, 2)),
         *((rows, 2, 256, 16, 256, 1, 1, 1) for rows in (2, 4, 6, 8, 14)),
@@ -235,12 +242,15 @@ class CpuFamily(CpuTiles[CpuConfig]):
     def work_at(self, config: CpuConfig, costs: Costs) -> Work:
         """A core computes register tiles block by block of k; each block adds to the result."""
         traits, costs = costs.traits, _in_pairs(costs)
-        block = config.KC * costs.precision.packed_depth
+        depths = costs.precision.packed_depth
+        block = config.KC * depths
         sums = config.MR * config.vectors
         lanes = max(1, traits.vector_bytes // STAGED_BYTES[costs.dtype])
         wide = math.ceil(config.VW / lanes)  # registers of a vector
         unused = wide * lanes / config.VW
-        kept = vector_registers(traits) - (config.vectors + 1) * wide
+        # Beside the sums: a row of B, an element of A, and the products of pairs.
+        others = config.vectors + 1 + (depths > 1 and traits.pair_instruction != "vpdpwssd")
+        kept = vector_registers(traits) - others * wide
         spilled = max(0, sums * wide - kept)
         return costs.work(
             config.MR,
@@ -263,13 +273,15 @@ class CpuFamily(CpuTiles[CpuConfig]):
             return Access(packed=packed)
         if not is_read_in_place(place.layout, place.in_panels, config):
             return Access(packed=0.0 if place.in_panels else packed)
-        costs, depths = _in_pairs(costs), costs.precision.packed_depth
+        costs, block = _in_pairs(costs), config.KC * costs.precision.packed_depth
         dots = place.layout.order != "row"
+        is_followed = block <= _FOLLOWED_ROWS and not dots
+        run = block if dots else config.NR
         return Access(
             cache=costs.cache_byte * config.NR * costs.stored,
             turned=costs.multiply_add * config.NR if dots else 0.0,
-            # The time until the first elements of a run arrive
-            packed=costs.memory_byte * _RUN_BYTES / (config.KC * depths if dots else config.NR),
+            # The time until the first elements of a run arrive.
+            packed=0.0 if is_followed else costs.memory_byte * _RUN_BYTES / run,
         )
 
     def load_bytes(self, problem: GemmProblem, config: CpuConfig, run: Run) -> dict[str, int]:
