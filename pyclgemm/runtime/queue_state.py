@@ -9,6 +9,7 @@ two calls never share them, whether in two threads or in a signal handler that i
 """
 
 import contextlib
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -96,14 +97,23 @@ class QueueState:
         self.prepared = PreparedCalls[Any](most=1024)
         #: Idle workspaces. There are several only if several threads call.
         self.workspaces: deque[Workspaces] = deque(maxlen=4)
-        _live.add(self)
-        _limit(self)
+        #: Grows with each preparation; queues with the smallest numbers are emptied.
+        self.turn = next(_turns)
+        _live[weakref.ref(self, _forget)] = None
+        self._take_turn()
         weakref.finalize(self, _retire, self.queue, self.context).atexit = False
 
     def keep(self, key: Any, prepared: Any) -> None:
         """Keep a prepared call, at the cost of the queue that has not prepared one for longest."""
         self.prepared.keep(key, prepared)
-        _limit(self)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Become the last to be emptied, and empty all but the last `MOST_QUEUES`."""
+        self.turn = next(_turns)
+        for state in sorted(living_states(), key=lambda one: one.turn)[:-MOST_QUEUES]:
+            state.prepared.clear()
+            state.workspaces.clear()
 
 
 def queue_state(queue: cl.CommandQueue) -> QueueState:
@@ -117,28 +127,27 @@ def queue_state(queue: cl.CommandQueue) -> QueueState:
     return state
 
 
-_live: weakref.WeakSet[QueueState] = weakref.WeakSet()
-
 #: Queues of a process that keep prepared calls and workspaces, which take some MB each.
 MOST_QUEUES = 64
 
-#: The states of these queues; the one that prepared last is the last.
-_filled: weakref.WeakKeyDictionary[QueueState, None] = weakref.WeakKeyDictionary()
+#: References to all states. Python's weak containers raise an error if a thread adds to them while
+#: another one reads.
+_live: dict[weakref.ref[QueueState], None] = {}
+_turns = itertools.count()
 
 
-def _limit(state: QueueState) -> None:
-    """Make a state the last to be emptied, and empty others beyond `MOST_QUEUES`."""
-    _filled.pop(state, None)
-    _filled[state] = None
-    for oldest in list(_filled)[:-MOST_QUEUES]:
-        _filled.pop(oldest, None)
-        oldest.prepared.clear()
-        oldest.workspaces.clear()
+def living_states() -> list[QueueState]:
+    """The states of all queues that live."""
+    return [state for one in list(_live) if (state := one()) is not None]
+
+
+def _forget(reference: weakref.ref[QueueState]) -> None:
+    _live.pop(reference, None)
 
 
 def forget_choices() -> None:
     """Make the next call of each kind choose again, after a change of databases."""
-    for state in list(_live):
+    for state in living_states():
         state.prepared.drop(lambda prepared: getattr(prepared, "is_chosen", False))
 
 
@@ -167,7 +176,7 @@ def _is_complete(event: cl.Event) -> bool:
 
 def _finish() -> None:
     """Wait until no kernel is running."""
-    for state in list(_live):
+    for state in living_states():
         with contextlib.suppress(cl.Error):
             state.queue.finish()
     for event, _ in list(_unfinished):

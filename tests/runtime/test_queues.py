@@ -192,15 +192,16 @@ def test_queues_used_once_keep_nothing(context, rng):
 
 
 def test_of_many_queues_that_live_the_last_ones_keep_their_calls(context, rng, monkeypatch):
-    monkeypatch.setattr(queue_states, "MOST_QUEUES", 3)
     queues = [cl.CommandQueue(context) for _ in range(12)]
-    counts = []
-    for queue in queues:
-        _use(queue, rng)
-        counts.append(_kept())
-    assert counts[0] < counts[2] and counts[3] == counts[-1]
-    _use(queues[0], rng)  # one whose calls were dropped
-    assert _kept() == counts[-1]
+
+    def use(number, most):
+        monkeypatch.setattr(queue_states, "MOST_QUEUES", most)
+        for queue in queues[:number]:  # at the second time, also queues whose calls were dropped
+            _use(queue, rng)
+        gc.collect()
+        return _kept()
+
+    assert use(4, 3) == use(12, 3) == use(12, 3) < use(12, 6)
 
 
 def test_two_objects_for_one_queue(context, rng):
