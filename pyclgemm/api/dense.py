@@ -101,6 +101,8 @@ def pack(
 class DenseLayer:
     """``activation(x @ weight + bias)``, with the weight packed once.
 
+    Its parts (`queue`, `weight`, `epilogue`, `precision`) are fixed: other ones need another layer.
+
     Parameters
     ----------
     queue : pyopencl.CommandQueue

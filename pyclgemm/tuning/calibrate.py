@@ -146,13 +146,13 @@ def calibrate(
     >>> found.fits["float32"]["direct"].error             # doctest: +SKIP
     0.11
     """
-    check_queue(queue)
-    check_function("report", report, "a function of a text and a number")
     is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
     if not is_number or not _LEAST <= seconds <= _MOST:
         raise ArgumentError(
             f"seconds is {shown(seconds)}; a number of {_LEAST:g} to {_MOST:g} is wanted"
         )
+    check_queue(queue)
+    check_function("report", report, "a function of a text and a number")
     return Calibrator(queue, float(seconds), report).run()
 
 
