@@ -67,6 +67,7 @@ WRONG = {
     "seconds": [0, True, "1", None, float("nan")],
     "batch_sizes": [3, "3", None, [0], [1.5], [True], ["1"]],
     "report": [None, 1, "x"],
+    "device": [True, 1.5, b"0", ["0"], ONES, cl.Device, -1, 99, "nope"],
     **dict.fromkeys(("c", "out", "bias"), NO_ARRAYS),
     **dict.fromkeys(("a", "b", "weight", "x", "tensors", "matrix"), [*NO_ARRAYS, None]),
 }
@@ -93,6 +94,8 @@ VALID = {
     "plan_transform3d": {"tensors": TENSORS, "matrix": ONES},
     "TransformPlan.__call__": {"tensors": TENSORS, "matrix": ONES},
     "calibrate": {"seconds": 1.0},
+    "default_queue": {},
+    "devices": {},
 }
 
 #: Classes whose objects come from functions.
@@ -104,9 +107,11 @@ def public_functions():
     found = {}
     for name in pyclgemm.__all__:
         value = getattr(pyclgemm, name)
-        if not inspect.isclass(value):
+        if inspect.isfunction(value):
             found[name] = value
-        elif not issubclass(value, (Exception, Config)):  # `gemm` checks configurations
+        elif inspect.isclass(value) and not issubclass(
+            value, (Exception, Config)
+        ):  # `gemm` checks configurations
             if name not in _MADE:
                 found[name] = value
             methods = inspect.getmembers(value, inspect.isfunction)
