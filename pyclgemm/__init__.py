@@ -11,6 +11,7 @@ register_runtimes()
 
 from .api.batched import gemm_batched, matmul  # noqa: E402
 from .api.dense import DenseLayer, pack  # noqa: E402
+from .api.einsum import einsum, tensordot  # noqa: E402
 from .api.epilogue import Epilogue  # noqa: E402
 from .api.gemm import gemm  # noqa: E402
 from .api.plan import GemmPlan, explain, plan  # noqa: E402
@@ -91,6 +92,7 @@ __all__ = [
     "calibrate",
     "default_queue",
     "devices",
+    "einsum",
     "explain",
     "gemm",
     "gemm_batched",
@@ -98,5 +100,6 @@ __all__ = [
     "pack",
     "plan",
     "plan_transform3d",
+    "tensordot",
     "transform3d",
 ]

@@ -1,4 +1,4 @@
-"""The functions for users: `gemm`, `gemm_batched`, `matmul`, `plan`, `explain`, `pack`, layers.
+"""The functions for users: `gemm`, `matmul`, `einsum`, `plan`, `explain`, `pack` and others.
 
 It checks arguments and passes the launches of a chosen kernel to `runtime`; autotuning times them.
 """

@@ -67,6 +67,10 @@ WRONG = {
     "seconds": [0, True, "1", None, float("nan")],
     "batch_sizes": [3, "3", None, [0], [1.5], [True], ["1"]],
     "report": [None, 1, "x"],
+    "subscripts": [1, None, b"ij,jk", ONES, ["ij", "jk"], "", "ij", "ij,jk->iz", str],
+    "axes": [-1, 3, 0.5, None, "ab", {}, ONES, ([0], [0, 1]), (0, "1"), int],
+    "optimize": [1, 1.5, "nope", b"auto", [1], [(0, 2)], [("0", 1)], {}, ONES, str],
+    "operands": [(ONES, value) for value in [*NO_ARRAYS, None]],
     "device": [True, 1.5, b"0", ["0"], ONES, cl.Device, -1, 99, "nope"],
     **dict.fromkeys(("c", "out", "bias"), NO_ARRAYS),
     **dict.fromkeys(("a", "b", "weight", "x", "tensors", "matrix"), [*NO_ARRAYS, None]),
@@ -75,13 +79,14 @@ WRONG = {
 #: Wrong values that some functions take: sequences, whose members are checked, and no queue.
 TAKEN = {
     **{("gemm_batched", name): (list, tuple) for name in ("a", "b", "c", "out")},
-    ("matmul", "queue"): type(None),
+    **{(name, "queue"): type(None) for name in ("matmul", "einsum", "tensordot")},
 }
 
 #: Arguments of a valid call.
 OPERANDS = {"a": ONES, "b": ONES}
 VALID = {
-    **dict.fromkeys(("gemm", "gemm_batched", "matmul", "plan", "explain"), OPERANDS),
+    **dict.fromkeys(("gemm", "gemm_batched", "matmul", "tensordot", "plan", "explain"), OPERANDS),
+    "einsum": {"subscripts": "ij,jk->ik", "operands": (ONES, ONES)},
     "pack": {"b": ONES},
     "Epilogue": {},
     "DenseLayer": {"weight": ONES},
@@ -148,10 +153,15 @@ def bound(name, queue):
 
 def call(function, arguments):
     """Call a function by name, as far as its parameters have one."""
-    parameters = inspect.signature(function).parameters.values()
-    first = [arguments[one.name] for one in parameters if one.kind is one.POSITIONAL_ONLY]
-    rest = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
-    return function(*first, **{name: arguments[name] for name in rest & arguments.keys()})
+    first, rest = [], {}
+    for one in inspect.signature(function).parameters.values():
+        if one.kind is one.POSITIONAL_ONLY:
+            first.append(arguments[one.name])
+        elif one.kind is one.VAR_POSITIONAL:
+            first += arguments[one.name]
+        elif one.name in arguments:
+            rest[one.name] = arguments[one.name]
+    return function(*first, **rest)
 
 
 def fault(function, arguments, name, value):
@@ -177,6 +187,8 @@ def test_a_wrong_type_is_an_error_that_names_the_argument(queue, name):
         one: upload(queue, value)[0] if isinstance(value, np.ndarray) else value
         for one, value in host.items()
     }
+    if "operands" in host:
+        device["operands"] = upload(queue, *host["operands"])
     for arguments in (host, device):
         if name != "calibrate":
             call(function, arguments)  # so that prepared calls exist for wrong ones to meet

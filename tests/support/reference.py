@@ -225,6 +225,40 @@ def _expected_of_integers(left, right, c, alpha, beta, bias, activation):
     return Expected(value, np.zeros(value.shape))
 
 
+def expected_einsum(subscripts, *operands, result=None):
+    """`numpy.einsum` of arrays in float64, with the bound for any order of the sums and products.
+
+    Contracting pair by pair takes at most two sums and one product for each operand, and a copy of
+    each. Of every term of the whole sum, the number of roundings is then at most the number of
+    terms, for additions, and 10 for each of these 4 steps, as in item 2 above: with S steps and K
+    terms the error is at most ``(K + 10 S) eps`` of the sum of the absolute values (items 1 and 4).
+    What lies between the steps may be stored in the narrower type of the operands: ``S eps_stored``
+    more. A number that is flushed to zero on the way is multiplied by at most K terms, of factors
+    that are at most 1 here.
+    """
+    dtype = operands[0].dtype.name
+    shapes = [one.shape for one in operands]
+    if dtype == "int8":
+        value = np.asarray(np.einsum(subscripts, *[one.astype(np.int64) for one in operands]))
+        value = value.astype(np.int32).astype(np.float64)
+        return Expected(value, np.zeros(value.shape))
+    is_complex = dtype in COMPLEX_DTYPES
+    wide = [one.astype(np.complex128 if is_complex else np.float64) for one in operands]
+    value = np.asarray(np.einsum(subscripts, *wide))
+    sizes = np.asarray(np.einsum(subscripts, *map(abs, wide)))
+    terms = max(1, math.prod(map(math.prod, shapes)) // max(1, value.size))
+    arithmetic, between = arithmetic_of(dtype), ml_dtypes.finfo(operands[0].dtype)
+    stored = ml_dtypes.finfo(result or operands[0].dtype)
+    steps = 4 * len(operands)
+    factor, depth = (math.sqrt(2), 2 * terms) if is_complex else (1, terms)
+    relative = factor * (depth + 10 * steps) * float(arithmetic.eps)
+    for finfo, count in ((between, steps), (stored, 1)):
+        if float(finfo.eps) > float(arithmetic.eps):
+            relative += count * float(finfo.eps)
+    tiny = max(float(one.tiny) for one in (arithmetic, between, stored))
+    return Expected(value, relative * sizes + 2 * steps * depth * tiny)
+
+
 def fault_of(got, expected, told=True):
     """What is wrong with a result at the elements of the mask `told`; empty if it is right."""
     value, bound = expected.value, expected.bound
