@@ -38,7 +38,8 @@ class CpuConfig(Config):
     NR : int
         Columns of the register tile, in elements.
     KC : int
-        Depth of a block of k, of int8 in pairs; a packed panel of B is KC x NR.
+        Depth of a block of k, of int8 in pairs; a packed panel of B is KC x NR. It is
+        a multiple of `VW` or divides it.
     VW : int
         Vector width in elements; `NR` is a multiple of it. A complex element counts once
         and takes two components.
