@@ -26,6 +26,7 @@ static inline ushort bfloat16_of(const float x)
 }
 % for width in (2, 4, 8, 16):
 
+// The elements of x rounded to the nearest bfloat16, ties to even. A NaN must not become an infinity.
 static inline ushort${width} bfloat16_of${width}(const float${width} x)
 {
     const uint${width} bits = as_uint${width}(x);

@@ -43,6 +43,22 @@ def _laid_out(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: A function of C with the comment before it.
+_FUNCTION = re.compile(
+    r"(?:^//.*\n)*^static inline (?:\w+ )+\*?(\w+)\([^{;]*\)\n\{\n(?:.*\n)*?\}\n\n?", re.MULTILINE
+)
+
+
+def _without_uncalled(text: str) -> str:
+    """Leave out functions that nothing calls."""
+
+    def unless_uncalled(function: re.Match[str]) -> str:
+        is_called = len(re.findall(rf"\b{function[1]}\b", text)) > 1
+        return function[0] if is_called else ""
+
+    return _FUNCTION.sub(unless_uncalled, text)
+
+
 # Index expressions of C, simplified when written: no ``x * 1``, no ``+ 0``, no ``0 * x``.
 
 #: Operators of lower precedence than ``*``; and of the same precedence.
@@ -168,7 +184,7 @@ def render(template: str, arguments: tuple[Argument, ...] = (), **context: Any) 
         "plus": plus, "minus": minus, "times": times, "divided": divided, "modulo": modulo,
     }  # fmt: skip
     context |= {"arguments": arguments, "moved": moved, **expressions}
-    return _laid_out(filled(template, **context))
+    return _without_uncalled(_laid_out(filled(template, **context)))
 
 
 def extent_type(*sizes: int) -> str:

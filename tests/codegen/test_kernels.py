@@ -26,7 +26,7 @@ from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support.arrays import upload
 from tests.support.buffers import blank
-from tests.support.configs import DIRECT, EVERY_CONFIG
+from tests.support.configs import CPU, EVERY_CONFIG
 from tests.support.facts import HOPPER, product_of
 
 GPU = replace(HOPPER, shuffle="shfl.sync", sub_group_sizes=(32,))
@@ -37,6 +37,7 @@ PRODUCTS = [
     GemmShape(5, 36, 20).product(reads_c=True, bias=True, activation="gelu"),
     GemmShape(130, 3, 20).product(reads_c=True, bias=True, activation="relu"),
     GemmShape(33, 32, 10).product("float16", bias=True),
+    GemmShape(33, 32, 10).product("bfloat16"),
     GemmShape(33, 32, 10, "TT").product("complex64", conjugate="ab", reads_c=True),
 ]
 
@@ -184,11 +185,11 @@ def test_bfloat16_operands_are_multiplied_without_rounding():
 @pytest.fixture(scope="session")
 def conversions(context):
     """A program with a kernel for each kind of load and of store."""
-    problem = GemmShape(8, 8, 8).problem("bfloat16")
-    gemm = family_of(DIRECT).source(problem, DIRECT, typical_traits("sm_90")).text
-    kernels = re.findall(
-        r"^static inline ushort\d* bfloat16_of.*?^}$", gemm, re.DOTALL | re.MULTILINE
-    )
+    problem, traits = GemmShape(17, 33, 8).problem("bfloat16"), typical_traits("x86-64-v4")
+    configs = [replace(CPU, VW=width, NR=16) for width in {width for width, _ in ACCESSES}]
+    texts = [family_of(CPU).source(problem, config, traits).text for config in configs]
+    function = re.compile(r"^static inline ushort\d* bfloat16_of.*?^}$", re.DOTALL | re.MULTILINE)
+    kernels = list(dict.fromkeys(one for text in texts for one in function.findall(text)))
     for width, aligned in ACCESSES:
         for kind, source, target in (("load", STORED, SINGLE), ("store", SINGLE, STORED)):
             position = f"get_global_id(0) * {width}"
