@@ -14,6 +14,7 @@ from .api.dense import DenseLayer, pack  # noqa: E402
 from .api.einsum import einsum, tensordot  # noqa: E402
 from .api.epilogue import Epilogue  # noqa: E402
 from .api.gemm import gemm  # noqa: E402
+from .api.network import Sequential  # noqa: E402
 from .api.plan import GemmPlan, explain, plan  # noqa: E402
 from .device.queues import default_queue, devices  # noqa: E402
 from .errors import (  # noqa: E402
@@ -80,6 +81,7 @@ __all__ = [
     "MatrixConfig",
     "PackedMatrix",
     "PyclgemmError",
+    "Sequential",
     "ShapeError",
     "SmallConfig",
     "SmallCpuConfig",

@@ -1,4 +1,4 @@
-"""The functions for users: `gemm`, `matmul`, `einsum`, `plan`, `explain`, `pack` and others.
+"""The functions for users: `gemm`, `matmul`, `einsum`, `plan`, `explain`, `pack`, networks, others.
 
 It checks arguments and passes the launches of a chosen kernel to `runtime`; autotuning times them.
 """

@@ -5,6 +5,7 @@ A new public function or argument fails here until the tables know it.
 
 import inspect
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -71,6 +72,11 @@ WRONG = {
     "axes": [-1, 3, 0.5, None, "ab", {}, ONES, ([0], [0, 1]), (0, "1"), int],
     "optimize": [1, 1.5, "nope", b"auto", [1], [(0, 2)], [("0", 1)], {}, ONES, str],
     "operands": [(ONES, value) for value in [*NO_ARRAYS, None]],
+    "layers": [1, None, [], "ab", [1], [None], (ONES,), pyclgemm.DenseLayer],
+    "model": [1, None, "model", ONES, SimpleNamespace()],
+    "module": [1, None, "model", ONES, {}, {"weight": VECTOR}],
+    "path": [1, None, ONES, b"", {}],
+    "dtype": [1, "int8", "complex64", "nope", [], bool, ONES, True],
     "device": [True, 1.5, b"0", ["0"], ONES, cl.Device, -1, 99, "nope"],
     **dict.fromkeys(("c", "out", "bias"), NO_ARRAYS),
     **dict.fromkeys(("a", "b", "weight", "x", "tensors", "matrix"), [*NO_ARRAYS, None]),
@@ -80,9 +86,29 @@ WRONG = {
 TAKEN = {
     **{("gemm_batched", name): (list, tuple) for name in ("a", "b", "c", "out")},
     **{(name, "queue"): type(None) for name in ("matmul", "einsum", "tensordot")},
+    **{(f"Sequential.from_{name}", "queue"): type(None) for name in ("sklearn", "torch", "onnx")},
 }
 
-#: Arguments of a valid call.
+
+def onnx_model(queue):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 20]> g (float[N, 4] x) => (float[N, 4] y) '
+        "{ y = MatMul(x, w) }"
+    )
+    model.graph.initializer.extend([onnx.numpy_helper.from_array(ONES, "w")])
+    return {"path": model}
+
+
+def torch_module(queue):
+    pytest.importorskip("torch")  # without it the error is that it is missing
+    state = {"0.weight": ONES, "1.weight": ONES}
+    return {"module": state, "activation": "relu"}
+
+
+LINEAR = SimpleNamespace(coef_=ONES, intercept_=VECTOR, predict=lambda x: x @ ONES + VECTOR)
+
+#: Arguments of a valid call, or a function that makes them for a queue.
 OPERANDS = {"a": ONES, "b": ONES}
 VALID = {
     **dict.fromkeys(("gemm", "gemm_batched", "matmul", "tensordot", "plan", "explain"), OPERANDS),
@@ -98,6 +124,11 @@ VALID = {
     "transform3d": {"tensors": TENSORS, "matrix": ONES},
     "plan_transform3d": {"tensors": TENSORS, "matrix": ONES},
     "TransformPlan.__call__": {"tensors": TENSORS, "matrix": ONES},
+    "Sequential": lambda queue: {"layers": [pyclgemm.DenseLayer(queue, ONES)]},
+    "Sequential.__call__": {"x": ONES},
+    "Sequential.from_sklearn": {"model": LINEAR},
+    "Sequential.from_torch": torch_module,
+    "Sequential.from_onnx": onnx_model,
     "calibrate": {"seconds": 1.0},
     "default_queue": {},
     "devices": {},
@@ -120,6 +151,7 @@ def public_functions():
             if name not in _MADE:
                 found[name] = value
             methods = inspect.getmembers(value, inspect.isfunction)
+            methods += inspect.getmembers(value, inspect.ismethod)  # of the class
             for method, function in methods:
                 if method == "__call__" or not method.startswith("_"):
                     found[f"{name}.{method}"] = function
@@ -145,9 +177,12 @@ def bound(name, queue):
     made = {
         "GemmPlan": lambda: pyclgemm.plan(queue, *upload(queue, ONES, ONES)),
         "DenseLayer": lambda: pyclgemm.DenseLayer(queue, ONES),
+        "Sequential": lambda: pyclgemm.Sequential([pyclgemm.DenseLayer(queue, ONES)]),
         "TransformPlan": lambda: pyclgemm.plan_transform3d(queue, *upload(queue, TENSORS, ONES)),
     }
     owner, _, method = name.partition(".")
+    if inspect.ismethod(FUNCTIONS[name]):
+        return FUNCTIONS[name]
     return getattr(made[owner](), method) if method else getattr(pyclgemm, owner)
 
 
@@ -182,7 +217,8 @@ def fault(function, arguments, name, value):
 @pytest.mark.parametrize("name", VALID)
 def test_a_wrong_type_is_an_error_that_names_the_argument(queue, name):
     function = bound(name, queue)
-    host = {"queue": queue, **VALID[name]}
+    valid = VALID[name](queue) if callable(VALID[name]) else VALID[name]
+    host = {"queue": queue, **valid}
     device = {
         one: upload(queue, value)[0] if isinstance(value, np.ndarray) else value
         for one, value in host.items()

@@ -31,14 +31,18 @@ MODULES = list(pkgutil.walk_packages(pyclgemm.__path__, "pyclgemm."))
 ROOMS = [module.name for module in MODULES if module.ispkg]
 
 #: Packages of an extra that the examples of a module need.
-NEEDED = {"pyclgemm.tuning.search": "optuna", "pyclgemm.tuning.tuner": "optuna"}
+NEEDED = {
+    "pyclgemm.api.network": ("sklearn", "onnx"),
+    "pyclgemm.tuning.search": ("optuna",),
+    "pyclgemm.tuning.tuner": ("optuna",),
+}
 
 
 @pytest.mark.any_runtime
 @pytest.mark.parametrize("name", [one.name for one in MODULES if "__main__" not in one.name])
 def test_examples_in_docstrings(queue, name):
-    if name in NEEDED:
-        pytest.importorskip(NEEDED[name])
+    for package in NEEDED.get(name, ()):
+        pytest.importorskip(package)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     report = []
     for example in doctest.DocTestFinder().find(

@@ -259,6 +259,28 @@ def expected_einsum(subscripts, *operands, result=None):
     return Expected(value, relative * sizes + 2 * steps * depth * tiny)
 
 
+def expected_network(x, layers, precision=None):
+    """What layers give one after the other: each a weight, a bias or None, an activation or None.
+
+    Let a layer's input be off by e. Its result is off by ``L e |W|`` more, L the Lipschitz constant
+    of its activation, and its own bound, which is linear in the input, grows by less than a
+    hundredth of that. The reference rounds its input to the type that is stored, which is part of
+    e.
+    """
+    value, error = x, np.zeros(x.shape)
+    for weight, bias, activation in layers:
+        stored = value.astype(weight.dtype)
+        error = error + abs(stored.astype(np.float64) - value)
+        result = None if bias is None else bias.dtype
+        one = expected_gemm(
+            stored, weight, bias=bias, activation=activation, precision=precision, result=result
+        )
+        lipschitz = ACTIVATIONS[activation].lipschitz if activation else 1.0
+        carried = lipschitz * (error @ abs(weight.astype(np.float64)))
+        value, error = one.value, one.bound + 1.01 * carried
+    return Expected(value, error)
+
+
 def fault_of(got, expected, told=True):
     """What is wrong with a result at the elements of the mask `told`; empty if it is right."""
     value, bound = expected.value, expected.bound
