@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 from numpy.typing import NDArray
 from rich.columns import Columns
 from rich.console import Console
@@ -20,7 +19,7 @@ from rich.text import Text
 
 from ..analysis.operands import make_operands, plan_contender
 from ..analysis.tables import new_table
-from ..api.dense import DenseLayer
+from ..api.network import Sequential
 from ..device.discovery import FoundDevice
 from ..device.traits import traits_of
 from ..errors import PyclgemmError
@@ -128,13 +127,12 @@ def run_demo(console: Console, chosen: FoundDevice) -> bool:
     with Progress(console=console, transient=True) as progress:
         network = train(digits, progress)
         task = progress.add_task("building kernels and running the network", total=None)
-        layers = dense_layers(queue, network)
-        ours = probabilities(queue, layers, digits.test)
+        ours = probabilities(Sequential.from_sklearn(network, queue=queue), digits.test)
         progress.remove_task(task)
     shape = " -> ".join(str(size) for size in (64, *HIDDEN_LAYERS, 10))
     console.print(
         f"scikit-learn trained {shape} on {len(digits.train)} images; "
-        f"pyclgemm's DenseLayers run it on {len(digits.test)} others."
+        f"pyclgemm runs it on {len(digits.test)} others."
     )
     console.print(Columns(pictures(digits.test[:5], ours[:5]), padding=(1, 4)))
     agreement = agree(ours, network.predict_proba(digits.test), digits.test_labels)
@@ -187,23 +185,11 @@ def train(digits: Digits, progress: Progress, epochs: int = EPOCHS) -> Any:
     return network
 
 
-def dense_layers(queue: cl.CommandQueue, network: Any) -> list[DenseLayer]:
-    """The layers of a trained ``MLPClassifier`` on a device, with ReLU between them."""
-    *hidden, last = zip(network.coefs_, network.intercepts_, strict=True)
-    layers = [DenseLayer(queue, weight, bias, "relu") for weight, bias in hidden]
-    return [*layers, DenseLayer(queue, *last)]
-
-
-def probabilities(
-    queue: cl.CommandQueue, layers: list[DenseLayer], images: NDArray[Any]
-) -> NDArray[Any]:
-    """Run images through the layers and a softmax; returns probabilities (count, 10)."""
+def probabilities(network: Sequential, images: NDArray[Any]) -> NDArray[Any]:
+    """Run images through a network and a softmax; returns probabilities (count, 10)."""
     from scipy.special import softmax
 
-    values = cl_array.to_device(queue, images)
-    for layer in layers:
-        values = layer(values)
-    return np.asarray(softmax(values.get(), axis=1))
+    return np.asarray(softmax(network(images), axis=1))
 
 
 def agree(ours: NDArray[Any], reference: NDArray[Any], labels: NDArray[Any]) -> Agreement:

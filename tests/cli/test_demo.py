@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from pyclgemm import Sequential
 from pyclgemm.cli import demo
 from pyclgemm.cli.demo import SpeedRow
 from pyclgemm.errors import PyclgemmError
@@ -19,7 +20,7 @@ def test_layers_agree_with_scikit_learn(queue):
     digits = demo.load_digits()
     with Progress(disable=True) as progress:
         network = demo.train(digits, progress, epochs=3)
-    ours = demo.probabilities(queue, demo.dense_layers(queue, network), digits.test)
+    ours = demo.probabilities(Sequential.from_sklearn(network, queue=queue), digits.test)
     agreement = demo.agree(ours, network.predict_proba(digits.test), digits.test_labels)
     assert agreement.holds, agreement
     assert agreement.images == len(digits.test)
