@@ -42,13 +42,13 @@ class _Stack(list[Linear]):
         self[-1] = replace(self[-1], activation=activation)
 
 
-def _optional(package: str) -> Any:
-    """Import the package of an extra of the same name."""
+def _optional(package: str, argument: str) -> Any:
+    """Import the package that reads an argument, of an extra of the same name."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise UnsupportedError(
-            f"this model needs {package}, which cannot be imported ({error}): pip install "
+            f"{argument} is read by {package}, which cannot be imported ({error}): pip install "
             f'"pyclgemm[{package}]"'
         ) from error
 
@@ -107,7 +107,7 @@ def read_torch(module: Any, activation: str | Sequence[str | None] | None) -> li
     """The layers of a module in eval mode, or of a state_dict with these activations."""
     if isinstance(module, Mapping):
         return _state_dict(module, activation)
-    torch = _optional("torch")
+    torch = _optional("torch", "module")
     if not isinstance(module, torch.nn.Module):
         wanted = "a torch.nn.Sequential, a torch.nn.Linear or a state_dict"
         raise wrong_type("module", module, wanted)
@@ -158,6 +158,8 @@ def _tensor(tensor: Any) -> NDArray[Any]:
 def _state_dict(
     state: Mapping[Any, Any], activation: str | Sequence[str | None] | None
 ) -> list[Linear]:
+    if not state:
+        raise ArgumentError("module is an empty state_dict; at least one weight is wanted")
     groups: dict[str, dict[str, NDArray[Any]]] = {}
     for key, value in state.items():
         prefix, _, name = str(key).rpartition(".")
@@ -168,8 +170,8 @@ def _state_dict(
         if weight is None or weight.ndim != 2 or arrays.keys() - {"weight", "bias"}:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise UnsupportedError(
-                f"layer {number} of the state_dict, {prefix!r}, has {shapes}; a weight (out, in) "
-                "and at most a bias are wanted"
+                f"module is a state_dict whose layer {number}, {prefix!r}, has {shapes}; a weight "
+                "(out, in) and at most a bias are wanted"
             )
         stack.append(Linear(weight.T, bias))
     if isinstance(activation, str):
@@ -237,7 +239,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
 
 def read_onnx(path: Any) -> list[Linear]:
     """The layers of an ONNX model: a file, or a loaded ``ModelProto``."""
-    onnx = _optional("onnx")
+    onnx = _optional("onnx", "path")
     if isinstance(path, onnx.ModelProto):
         return _OnnxReader(onnx, path.graph).layers()
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "read"):

@@ -100,13 +100,8 @@ def onnx_model(queue):
     return {"path": model}
 
 
-def torch_module(queue):
-    pytest.importorskip("torch")  # without it the error is that it is missing
-    state = {"0.weight": ONES, "1.weight": ONES}
-    return {"module": state, "activation": "relu"}
-
-
 LINEAR = SimpleNamespace(coef_=ONES, intercept_=VECTOR, predict=lambda x: x @ ONES + VECTOR)
+STATE = {"0.weight": ONES, "1.weight": ONES}
 
 #: Arguments of a valid call, or a function that makes them for a queue.
 OPERANDS = {"a": ONES, "b": ONES}
@@ -127,7 +122,7 @@ VALID = {
     "Sequential": lambda queue: {"layers": [pyclgemm.DenseLayer(queue, ONES)]},
     "Sequential.__call__": {"x": ONES},
     "Sequential.from_sklearn": {"model": LINEAR},
-    "Sequential.from_torch": torch_module,
+    "Sequential.from_torch": {"module": STATE, "activation": "relu"},
     "Sequential.from_onnx": onnx_model,
     "calibrate": {"seconds": 1.0},
     "default_queue": {},
