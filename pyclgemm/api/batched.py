@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 
 from ..codegen.config import Config
-from ..device.queues import default_queue
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..runtime import arrays
-from ..runtime.arguments import check_array, check_flag, check_queue, checked_sequence
+from ..runtime.arguments import check_array, check_flag, checked_sequence, queue_for
 from ..runtime.arrays import ArraySequence, MatrixSequence
 from ..runtime.memory import new_array, size_of, through_device
 from .epilogue import Epilogue, checked_epilogue
@@ -184,12 +182,7 @@ def matmul(
     """
     for name, array in (("a", a), ("b", b), ("out", out)):
         check_array(name, array)
-    if queue is None:
-        queues = [one.queue for one in (a, b, out) if isinstance(one, cl_array.Array)]
-        queue = queues[0] if queues else default_queue()
-        if queue is None:
-            raise ArgumentError("queue is None, and the device array has no queue: give one")
-    check_queue(queue)
+    queue = queue_for(queue, a, b, out)
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     result = through_device(queue, {"a": a, "b": b}, out, multiply)[0]
     # As in NumPy, the product of two vectors on the host is a scalar.

@@ -16,11 +16,10 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..problem.matrix import check_writable, strides_and_offset
 from ..problem.precision import resolve_precision, result_dtypes
-from ..runtime.arguments import check_array, check_queue, checked_events
+from ..runtime.arguments import check_array, check_queue, checked_events, queue_for
 from ..runtime.arrays import PackedMatrix, check_apart
 from ..runtime.memory import new_array, new_buffer, size_of, through_device, to_device
 from .batched import matmul
@@ -80,11 +79,7 @@ def contract(
     if len(normal) == 1 and normal[0].on_host and not isinstance(out, cl_array.Array):
         return _on_host(normal[0], output, shape, out, result)
     there = {term.name: term.array for term in terms if not term.on_host}
-    if queue is None:
-        queues = [one.queue for one in (*there.values(), out) if isinstance(one, cl_array.Array)]
-        queue = queues[0] if queues else default_queue()
-        if queue is None:
-            raise ArgumentError("queue is None, and the device array has no queue: give one")
+    queue = queue_for(queue, *there.values(), out)
     for name, array in there.items():
         strides_and_offset(name, array)
         if array.context != queue.context:

@@ -11,7 +11,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
-from ..errors import DtypeError, ShapeError, described, shown, wrong_type
+from ..device.queues import default_queue
+from ..errors import ArgumentError, DtypeError, ShapeError, described, shown, wrong_type
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
 
 #: Types of arguments that need no transfer.
@@ -30,6 +31,18 @@ def check_queue(queue: Any) -> None:
         raise DtypeError(
             f"queue is of type {type(queue).__name__}; a pyopencl.CommandQueue is wanted"
         )
+
+
+def queue_for(queue: Any, *arrays: Any) -> cl.CommandQueue:
+    """The argument `queue`; None takes that of the first array on a device, or else the default."""
+    if queue is None:
+        queues = [one.queue for one in arrays if isinstance(one, cl_array.Array)]
+        queue = queues[0] if queues else default_queue()
+        if queue is None:
+            raise ArgumentError("queue is None, and the device array has no queue: give one")
+    check_queue(queue)
+    found: cl.CommandQueue = queue
+    return found
 
 
 def check_array(name: str, array: Any) -> None:
