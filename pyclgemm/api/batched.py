@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def gemm_batched(
     trans_b: bool | str = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
@@ -149,7 +150,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """Multiply as `numpy.matmul` does: vectors, matrices, and stacks. Errors are those of `gemm`.
@@ -191,7 +192,7 @@ def matmul(
 
 
 def _multiply(
-    queue: cl.CommandQueue, precision: str | None, wait_for: Any, a: Any, b: Any, out: Any
+    queue: cl.CommandQueue, precision: str | Enum | None, wait_for: Any, a: Any, b: Any, out: Any
 ) -> tuple[Any, None]:
     """Run one `gemm`, or one batch of all matrices of the stack; return the result."""
     stack, matrix = _result_shapes(tuple(a.shape), tuple(b.shape))

@@ -10,6 +10,7 @@ alone are summed first. Sums and copies on the device are products with ones.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Term:
 
 def contract(
     terms: Sequence[Term], output: str, path: Iterable[Collection[int]], queue: Any, out: Any,
-    precision: str | None, wait_for: Any,
+    precision: str | Enum | None, wait_for: Any,
 ) -> Any:  # fmt: skip
     """Contract the terms in the order of `path`, as opt_einsum writes it; return the result."""
     dtype = terms[0].array.dtype
@@ -225,7 +226,11 @@ class _Pairs:
     wait_for: Any
 
     def contract(
-        self, terms: list[Term], path: Iterable[Collection[int]], out: Term, precision: str | None
+        self,
+        terms: list[Term],
+        path: Iterable[Collection[int]],
+        out: Term,
+        precision: str | Enum | None,
     ) -> None:
         """Contract all terms into `out`."""
         if len(terms) == 1:
@@ -258,7 +263,7 @@ class _Pairs:
 
     def _multiply(
         self, a: Term, b: Term, kept: Collection[str], out: Term | None = None,
-        precision: str | None = None,
+        precision: str | Enum | None = None,
     ) -> Term:  # fmt: skip
         """Multiply two terms whose labels are in both, or kept."""
         for term in (a, b):

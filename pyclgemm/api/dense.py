@@ -1,6 +1,7 @@
 """Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
 
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def pack(
     b: Any,
     *,
     trans_b: bool | str = False,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> PackedMatrix:
@@ -49,7 +50,7 @@ def pack(
         op(B) is (k, n). It is copied, so later changes have no effect.
     trans_b, allocator, wait_for
         As for `gemm`.
-    precision : str, optional
+    precision : str or jax.lax.DotAlgorithmPreset, optional
         The arithmetic of the products.
 
     Returns
@@ -114,7 +115,7 @@ class DenseLayer:
         of float16 or bfloat16; int32 for int8.
     activation : str, optional
         As for `pyclgemm.Epilogue`.
-    precision : str, optional
+    precision : str or jax.lax.DotAlgorithmPreset, optional
         As for `pyclgemm.gemm`. The default of float32 is true float32; ``"TF32_TF32_F32"`` is
         faster, as is ``"TF32_TF32_F32_X3"``, whose error is like float32's.
 
@@ -130,7 +131,7 @@ class DenseLayer:
     queue: cl.CommandQueue
     weight: PackedMatrix
     epilogue: Epilogue
-    precision: str | None
+    precision: str | Enum | None
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class DenseLayer:
         bias: Any = None,
         activation: str | None = None,
         *,
-        precision: str | None = None,
+        precision: str | Enum | None = None,
     ) -> None:
         check_queue(queue)
         check_array("weight", weight)

@@ -6,6 +6,7 @@ They read subscripts and axes; `contraction` computes.
 import functools
 import operator
 from collections.abc import Hashable, Iterable, Sequence
+from enum import Enum
 from numbers import Integral
 from typing import Any
 
@@ -26,7 +27,7 @@ def einsum(
     *operands: Any,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     wait_for: Sequence[cl.Event] | None = None,
     optimize: Any = "auto",
 ) -> Any:
@@ -47,7 +48,7 @@ def einsum(
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, whose element type is the result's, as for `gemm`. Without it the result has
         the operands' type, but int32 for int8.
-    precision : str, optional
+    precision : str or jax.lax.DotAlgorithmPreset, optional
         As for `gemm`. Sums over one operand are as exact as the element type.
     wait_for : sequence of pyopencl.Event, optional
         As for `gemm`.
@@ -96,7 +97,7 @@ def tensordot(
     *,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """Sum products over axes of two arrays, as `numpy.tensordot` does. Errors are `einsum`'s.

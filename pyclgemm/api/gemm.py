@@ -1,6 +1,7 @@
 """`gemm`: one product of two matrices; calls of one kind share prepared launches."""
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ def gemm(
     trans_b: bool | str = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
@@ -74,7 +75,7 @@ def gemm(
         three, the result has the operands' type.
     epilogue : Epilogue, optional
         Bias and activation, applied as the result is stored. For int8 only "relu" is allowed.
-    precision : str, optional
+    precision : str or jax.lax.DotAlgorithmPreset, optional
         Name of the arithmetic, such as "F32_F32_F32". None takes the default: the element type's
         own arithmetic, with float32 sums for float16 and bfloat16. The int32 sums of int8
         operands wrap around; this cannot happen with k below 2^17.

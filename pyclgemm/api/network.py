@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,7 +156,7 @@ class Sequential:
     @classmethod
     def from_sklearn(
         cls, model: Any, *, queue: cl.CommandQueue | None = None, dtype: Any = None,
-        precision: str | None = None,
+        precision: str | Enum | None = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of a fitted scikit-learn model.
 
@@ -179,7 +180,7 @@ class Sequential:
             The element type that weights and biases are converted to: "float16", "bfloat16",
             "float32" or "float64". None keeps that of the model, which for a model that was fitted
             to float64 is float64.
-        precision : str, optional
+        precision : str or jax.lax.DotAlgorithmPreset, optional
             As for `DenseLayer`.
 
         Raises
@@ -203,7 +204,8 @@ class Sequential:
     @classmethod
     def from_torch(
         cls, module: Any, activation: str | Sequence[str | None] | None = None, *,
-        queue: cl.CommandQueue | None = None, dtype: Any = None, precision: str | None = None,
+        queue: cl.CommandQueue | None = None, dtype: Any = None,
+        precision: str | Enum | None = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of a torch module as it computes in eval mode, or of a state_dict.
 
@@ -239,7 +241,7 @@ class Sequential:
     @classmethod
     def from_onnx(
         cls, path: Any, *, queue: cl.CommandQueue | None = None, dtype: Any = None,
-        precision: str | None = None,
+        precision: str | Enum | None = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of an ONNX model: a chain of linear layers and activations.
 
@@ -282,7 +284,7 @@ class Sequential:
     @classmethod
     def _of(
         cls, layers: Sequence[Linear], queue: cl.CommandQueue | None, dtype: Any,
-        precision: str | None,
+        precision: str | Enum | None,
     ) -> Sequential:  # fmt: skip
         if not layers:
             raise ArgumentError("the model has no linear layer; at least one is wanted")

@@ -6,6 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -301,7 +302,7 @@ def plan(
     trans_b: bool | str = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
 ) -> GemmPlan:
@@ -344,7 +345,7 @@ def explain(
     trans_b: bool | str = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | None = None,
+    precision: str | Enum | None = None,
     config: Config | Mapping[str, Any] | None = None,
 ) -> Choice:
     """Say which kernel `gemm` would run with these arguments, and why, without building it.

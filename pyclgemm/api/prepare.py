@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import pyopencl as cl
@@ -43,7 +44,7 @@ class Call:
     beta: Any = None
     trans_a: Any = False
     trans_b: Any = False
-    precision: str | None = None
+    precision: str | Enum | None = None
     config: Config | Mapping[str, Any] | None = None
     allocator: Any = None
     wait_for: Sequence[cl.Event] | None = None

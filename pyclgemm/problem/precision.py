@@ -5,6 +5,8 @@ type of B, type of the accumulator. A complex product uses the name of its real 
 """
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
 import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
 
@@ -130,9 +132,14 @@ def result_dtypes(dtype: str) -> tuple[str, ...]:
     return _RESULTS.get(dtype, (dtype,))
 
 
-def resolve_precision(name: str | None, dtype: str) -> Precision:
-    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as they."""
+def resolve_precision(name: Any, dtype: str) -> Precision:
+    """Find the algorithm `name` for operands of `dtype`; None is the default, as exact as they.
+
+    A member of JAX's `DotAlgorithmPreset` stands for its name.
+    """
     operand = real_part_name(dtype)
+    if isinstance(name, Enum) and type(name).__name__ == "DotAlgorithmPreset":
+        name = name.name
     name = _DEFAULTS[dtype] if name is None else name
     check_name("precision", name, NAMES, "algorithms")
     if precision := _BY_NAME.get((name, operand)):

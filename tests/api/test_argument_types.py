@@ -5,6 +5,7 @@ A new public function or argument fails here until the tables know it.
 
 import inspect
 import re
+from enum import Enum
 from types import SimpleNamespace
 
 import numpy as np
@@ -249,6 +250,17 @@ def test_parts_of_a_layer_are_fixed(queue, name):
         with raises(pyclgemm.ArgumentError, name, "fixed"):
             setattr(layer, name, value)
     np.testing.assert_array_equal(layer(ONES), np.full((4, 4), 5))
+
+
+def test_a_member_of_jax_s_enumeration_is_a_precision(queue):
+    presets = Enum("DotAlgorithmPreset", ["F32_F32_F32", "F64_F64_F64", "DEFAULT"])
+    assert (pyclgemm.gemm(queue, ONES, ONES, precision=presets.F32_F32_F32) == 4).all()
+    layer = pyclgemm.DenseLayer(queue, ONES, precision=presets.F32_F32_F32)
+    assert (layer(ONES) == 4).all()
+    others = Enum("Precision", ["F32_F32_F32"])
+    for wrong in (presets.F64_F64_F64, presets.DEFAULT, others.F32_F32_F32):
+        with raises(pyclgemm.PyclgemmError, "precision is"):
+            pyclgemm.gemm(queue, ONES, ONES, precision=wrong)
 
 
 def test_a_memory_map_is_an_array(queue, tmp_path):
