@@ -149,9 +149,10 @@ def pytest_collection_modifyitems(config, items):
     full = config.getoption("--full")
     for (_, _, device), cases in tests.items():
         kind = "other" if device in others else "first" if device else "none"
-        taken.update(_taken_of(cases, kind, full))
+        default = _taken_of(cases, kind, full=False)
+        taken.update(_taken_of(cases, kind, full=True) if full else default)
         of_source = _marks(cases[0]).keys() & {"any_runtime", "first_runtime"}
-        for case in set(cases).difference(_taken_of(cases, kind, full=False)):
+        for case in set(cases).difference(default):
             case.stash[_ADDED] = True
             case.stash[_PLAINLY_BUILT] = bool(device in cpus and of_source)
     if left_out := [item for item in items if item not in taken]:
