@@ -91,7 +91,7 @@ def _linear_model(model: Any, what: str) -> Linear:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the rows have no names of features
         own = np.asarray(getattr(model, name)(rows))
-    # Sums of so many products, each rounded, in an order of their own on either side; times ten.
+    # Both sides round each product and each sum, in orders of their own; ten times that bound.
     eps = 10 * (len(coef.T) + 10) * np.finfo(coef.dtype).eps
     bound = eps * (np.abs(rows) @ np.abs(coef.T) + np.abs(bias))
     is_score = own.dtype.kind == "f" and own.size == scores.size

@@ -317,7 +317,7 @@ class _Between:
         self._arrays: dict[int, list[Any]] = {}
 
     def arrays(self, rows: int) -> list[Any]:
-        """The results between layers for an input of so many rows."""
+        """The results between layers for an input of `rows` rows."""
         if rows in self._arrays:
             return self._arrays[rows]
         if rows > self._rows or len(self._arrays) == _MOST:

@@ -73,10 +73,10 @@ def new_array(
 
 
 def size_of(what: str, shape: tuple[int, ...], dtype: Any) -> int:
-    """The bytes of a new array; raise `AllocationError` if no memory has so many."""
+    """The bytes of a new array; raise `AllocationError` if they are 2^63 or more."""
     size: int = math.prod(shape) * np.dtype(dtype).itemsize
     if size >= 2**63:  # pyopencl would take the remainder
-        raise AllocationError(f"{what} is {shape}, which needs {size} bytes; no memory has so many")
+        raise AllocationError(f"{what} is {shape}, which needs {size} bytes; no memory has them")
     return size
 
 

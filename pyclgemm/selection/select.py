@@ -265,6 +265,7 @@ def _reading(config: Config, packed: PackedLayout | None) -> Config | None:
 
 
 def _tile_size(config: Config) -> int:
+    """The elements of a configuration's tile."""
     tile = family_of(config).tile(config)
     return tile.rows * tile.columns
 

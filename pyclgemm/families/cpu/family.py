@@ -119,9 +119,9 @@ _CHAINS = 8
 #: each depth and waits for itself.
 _SPILLED = 4
 #: Bytes of memory that could be read in the time until the first ones of a run of B arrive that is
-#: read in place: runs are far apart, so none is fetched ahead. But of so many rows a core keeps
-#: track, and fetches the rest of each.
+#: read in place: runs are far apart, so none is fetched ahead.
 _RUN_BYTES = 512
+#: Rows of B that a core can read in turn and still fetch each one's next elements ahead.
 _FOLLOWED_ROWS = 8
 
 
