@@ -266,6 +266,14 @@ def test_a_blocker_that_stays_late_is_measured_until_its_new_time_is_known():
     assert seconds == pytest.approx(2e-6, rel=0.01)
 
 
+@pytest.mark.parametrize("takes", [1, 3])
+def test_a_busy_host_makes_no_product_seem_faster(takes, rng):
+    """The blocker ends up to 5 ms late, many times as long as a burst takes: the host is timed."""
+    contender = fake(*rng.uniform(0, 5e-3, 20_000))
+    timing = run([contender], Pace(0.004, 4.0, rounds=9, takes=takes))["x"]
+    assert min(timing.samples) >= 1e-6
+
+
 def test_commands_behind_the_blocker_wait_for_its_end(fresh_queue):
     still_holding = QueueBlocker(fresh_queue).hold(0.02)
     after = cl.enqueue_marker(fresh_queue)
