@@ -9,16 +9,19 @@ from __future__ import annotations
 import functools
 import os
 import re
+import warnings
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyopencl as cl
 
 from ..errors import ArgumentError, printable
 from ..host.process import InRuntime
-from .probe import KHR_SHUFFLE, SHFL, Probe, is_software, probe_device, wgmma_refusal
+from .probe import KHR_SHUFFLE, MACROS, SHFL, Probe, is_software, probe_device, wgmma_refusal
+
+if TYPE_CHECKING:
+    from archspec.cpu import Microarchitecture
 
 Value = TypeVar("Value")
 
@@ -137,10 +140,9 @@ class DeviceTraits:
 def traits_of(device: cl.Device) -> DeviceTraits:
     """Find out the traits of a device; the first call builds and runs tiny kernels."""
     kind = type_of(device)
-    host = host_cpu()
     with InRuntime():
         probe = probe_device(device)
-        architecture = _architecture(device, kind, probe, host)
+        architecture = _architecture(device, kind, probe)
         refusal = wgmma_refusal(device) if architecture == "sm_90" else None
     is_software_device = is_software(device.name)
     vendor = normalized_vendor(device.vendor)
@@ -151,7 +153,9 @@ def traits_of(device: cl.Device) -> DeviceTraits:
     if kind == "cpu":
         if not is_software_device:
             # Not the runtime's vendor: Intel's runtime also runs on AMD's processors.
-            vendor = host.vendor or normalized_vendor(f"{device.name} {device.vendor}")
+            told = host_cpu().vendor not in ("", "generic")
+            names = host_cpu().vendor if told else f"{device.name} {device.vendor}"
+            vendor = normalized_vendor(names)
         # Every CPU has 16 bytes, even if the runtime reports scalars.
         reported = max(16, 4 * device.native_vector_width_float)
         is_x86 = architecture.startswith("x86-64")
@@ -161,7 +165,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         fast_fma32, fast_fma64 = native, native or "FP_FAST_FMA" in probe.macros
     pair_instruction = ""
     if platform_name(device.platform) == POCL and architecture in ("x86-64-v3", "x86-64-v4"):
-        has_sums = architecture == "x86-64-v4" and "avx512_vnni" in host.flags
+        has_sums = architecture == "x86-64-v4" and "avx512_vnni" in host_cpu().features
         pair_instruction = "vpdpwssd" if has_sums else "vpmaddwd"
     return DeviceTraits(
         name=name_of(device),
@@ -207,14 +211,14 @@ def platform_name(platform: cl.Platform) -> str:
     return printable(platform.name.strip())
 
 
-def _architecture(device: cl.Device, kind: str, probe: Probe, host: HostCpu) -> str:
+def _architecture(device: cl.Device, kind: str, probe: Probe) -> str:
     if kind == "cpu":
         if "__x86_64__" in probe.macros:
             return level_of(probe.macros)
         if "__aarch64__" in probe.macros:
             return "aarch64"
         if device.platform.name.startswith("Intel"):
-            return intel_architecture(os.environ, host)
+            return intel_architecture(os.environ, host_cpu().features)
         return ""
     major = _optional(device, "compute_capability_major_nv")
     minor = _optional(device, "compute_capability_minor_nv")
@@ -275,47 +279,33 @@ def typical_traits(architecture: str) -> DeviceTraits:
     )
 
 
-#: Levels of the x86-64 psABI, and the instruction sets that compilers need, by Linux's names.
-_LEVELS: dict[str, set[str]] = {
-    "x86-64-v4": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"},
-    "x86-64-v3": {"avx2", "fma", "bmi2"},
-    "x86-64-v2": {"sse4_2"},
-    "x86-64": set(),
-}
-
-
-@dataclass(frozen=True)
-class HostCpu:
-    """The processor, as the operating system describes it."""
-
-    vendor: str  # "intel", "amd", another one in lower case, or "" if unknown
-    flags: frozenset[str]  # instruction sets by Linux's names; empty off Linux
-
-
 @functools.cache
-def host_cpu() -> HostCpu:
-    """The processor of this machine by ``/proc/cpuinfo``; empty off Linux."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    return parse_cpuinfo(text)
+def host_cpu() -> Microarchitecture:
+    """The vendor and features of this machine's processor; without any if they are unknown.
+
+    archspec's ``host()`` would name the model, but a virtual machine that hides one feature has the
+    level's model, without a vendor and without what exceeds the level.
+    """
+    from archspec.cpu import detect  # 3 ms that only CPUs need
+
+    with warnings.catch_warnings():  # about an operating system that does not tell
+        warnings.simplefilter("ignore")
+        return detect.detected_info()
 
 
-def parse_cpuinfo(text: str) -> HostCpu:
-    """Read vendor and flags from the text of ``/proc/cpuinfo``."""
-    values: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        values.setdefault(name.strip(), value.strip())
-    flags = values.get("flags") or values.get("Features", "")  # of x86, or of Arm
-    return HostCpu(normalized_vendor(values.get("vendor_id", "")), frozenset(flags.split()))
+def level_of(features: Set[str]) -> str:
+    """The highest psABI level whose features are all in `features`, as far as macros tell them.
 
+    Features have Linux's names, as archspec's do, or those of macros (`pyclgemm.device.probe`).
+    """
+    from archspec.cpu import TARGETS  # 3 ms that only CPUs need
 
-def level_of(names: Set[str]) -> str:
-    """The highest psABI level whose instruction sets are all in `names`, of Linux or of macros."""
-    flags = {name.strip("_").lower() for name in names}
-    return next(level for level, needed in _LEVELS.items() if needed <= flags)
+    told = {macro.strip("_").lower() for macro in MACROS}
+    found = {name.strip("_").lower() for name in features}
+    levels = (TARGETS[name] for name in ("x86_64_v4", "x86_64_v3", "x86_64_v2", "x86_64"))
+    best = next(level for level in levels if level.features & told <= found)
+    name: str = best.name
+    return name.replace("_", "-")
 
 
 _VENDOR_WORDS = {
@@ -353,8 +343,8 @@ def amd_architecture(name: str) -> str:
     return next((_AMD_CHIPS[word] for word in words if word in _AMD_CHIPS), "")
 
 
-def intel_architecture(environment: Mapping[str, str], host: HostCpu) -> str:
+def intel_architecture(environment: Mapping[str, str], features: Set[str]) -> str:
     """The psABI level of Intel's CPU runtime: the host's, unless a variable sets another."""
     target = environment.get("CL_CONFIG_CPU_TARGET_ARCH", "").strip().lower()
     below_avx512 = {"corei7": "x86-64-v2", "corei7-avx": "x86-64-v2", "core-avx2": "x86-64-v3"}
-    return below_avx512.get(target) or level_of(host.flags)
+    return below_avx512.get(target) or level_of(features)

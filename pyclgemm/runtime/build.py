@@ -25,7 +25,7 @@ from pyopencl.characterize import has_src_build_cache
 
 from ..codegen.source import KernelSource
 from ..device.probe import PtxStepError, lift
-from ..device.traits import host_cpu
+from ..device.traits import host_cpu, type_of
 from ..errors import FileError, KernelBuildError
 from ..host.caches import new_kernel, warn_uncached
 from ..host.files import Purpose, write_whole
@@ -88,9 +88,11 @@ def _read(path: Path) -> bytes | None:
 
 def _key(device: cl.Device, text: str, options: str) -> str:
     platform = device.platform
+    # Processors of one name may differ.
+    features = host_cpu().features if type_of(device) == "cpu" else ()
     facts = (
         "2",  # version of the files' form
-        *sorted(host_cpu().flags),  # processors of one name may differ
+        *sorted(features),
         platform.vendor, platform.name, platform.version,
         device.vendor, device.name, device.version, device.driver_version, options, text,
     )  # fmt: skip

@@ -3,8 +3,10 @@
 import gc
 import json
 import os
+import platform
 import re
 import sys
+import warnings
 from configparser import ConfigParser
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError
@@ -16,6 +18,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from archspec.cpu import detect
 from packaging.requirements import Requirement
 
 import pyclgemm
@@ -23,12 +26,11 @@ from pyclgemm.device import discovery, probe
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import (
     DeviceTraits,
-    HostCpu,
     amd_architecture,
+    host_cpu,
     intel_architecture,
     level_of,
     normalized_vendor,
-    parse_cpuinfo,
     traits_of,
     type_of,
 )
@@ -230,7 +232,7 @@ _RAPHAEL = "AMD Radeon Graphics (radeonsi, raphael_mendocino, LLVM 17.0.6, DRM 3
 
 
 def _intel_level(target):
-    return intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": target}, HostCpu("intel", _V4))
+    return intel_architecture({"CL_CONFIG_CPU_TARGET_ARCH": target}, _V4)
 
 
 def _type_of(kind):
@@ -264,9 +266,6 @@ _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "
         (level_of, "x86-64-v3", [_V4 - {"avx512dq"}]),
         (level_of, "x86-64-v3", [_V3_MACROS, _V3_MACROS | {"__AVX512F__"}]),
         (level_of, "x86-64", [{"__x86_64__"}]),
-        # The file of another system.
-        (parse_cpuinfo, HostCpu("", frozenset()), [""]),
-        (lambda text: parse_cpuinfo(text).vendor, "", ["processor : 0\nCPU implementer : 0x41\n"]),
         # The target of Intel's runtime decides.
         (_intel_level, "x86-64-v2", ["corei7", "corei7-avx"]),
         (_intel_level, "x86-64-v3", ["core-avx2"]),
@@ -278,6 +277,17 @@ _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "
 def test_what_is_read_from_names_flags_and_macros(reads, wanted, texts):
     for text in texts:
         assert reads(text) == wanted
+
+
+def test_an_unknown_processor_has_no_features(monkeypatch):
+    def fails():
+        raise OSError("no /proc")
+
+    monkeypatch.setattr(detect, "INFO_FACTORY", {platform.system(): [fails]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unknown = host_cpu.__wrapped__()
+    assert level_of(unknown.features) == "x86-64"
 
 
 # Ranking
