@@ -1,6 +1,7 @@
 """Write files whole or not at all, and read JSON that others wrote.
 
-Every write of the library goes through this module, which guarantees four things:
+Every write of the library goes through this module, but for the lines of the tuning log, which are
+Optuna's. It guarantees four things:
 
 - Atomic replacement: readers see the old file or the new one, never a part of either, even if the
   writer is interrupted.
@@ -9,6 +10,8 @@ Every write of the library goes through this module, which guarantees four thing
 - No lost updates: a file is locked from its reading to its writing.
 - One error: an `OSError` becomes a `FileError` that names the file's purpose and a way out.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -23,9 +26,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FileError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
     special file, such as ``/dev/stdout``, is written directly. Text is encoded in UTF-8.
     """
     data = content.encode() if isinstance(content, str) else content
-    with _file_errors(path, purpose):
+    with file_errors(path, purpose):
         target, old = _target_of(path)
         if old is not None and not stat.S_ISREG(old):
             _write_and_close(_open_special(target), data)
@@ -64,7 +70,7 @@ def append_line(path: Path, line: str, purpose: Purpose) -> None:
     the line, its written part is removed. If the file ends within a line, that line is ended first.
     """
     data = line.encode() + b"\n"
-    with _file_errors(path, purpose):
+    with file_errors(path, purpose):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
@@ -92,10 +98,10 @@ def locked(path: Path, purpose: Purpose, seconds: float = 30.0) -> Iterator[None
     A second file in the same folder is locked, which the system frees when the process ends. Others
     should need milliseconds; after `seconds` of waiting `FileError` is raised.
     """
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
-    with _file_errors(path, purpose):
-        lock = FileLock(_beside(_target_of(path)[0], "lock"))
+    with file_errors(path, purpose):
+        lock = lock_of(path)
         try:
             lock.acquire(timeout=seconds)
         except Timeout:
@@ -107,9 +113,16 @@ def locked(path: Path, purpose: Purpose, seconds: float = 30.0) -> Iterator[None
         lock.release()
 
 
+def lock_of(path: Path) -> FileLock:
+    """The lock of a file, which the system frees when the process ends."""
+    from filelock import FileLock
+
+    return FileLock(_beside(_target_of(path)[0], "lock"))
+
+
 def check_writable(path: Path, purpose: Purpose) -> None:
     """Raise `FileError` if a file cannot be written; make its folder, but not the file."""
-    with _file_errors(path, purpose):
+    with file_errors(path, purpose):
         target, mode = _target_of(path)
         if mode is not None and not stat.S_ISREG(mode):
             os.close(_open_special(target))
@@ -186,7 +199,8 @@ def _write_and_close(
 
 
 @contextmanager
-def _file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
+def file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
+    """Turn an `OSError` into a `FileError` about a file of some purpose."""
     try:
         yield
     except OSError as error:

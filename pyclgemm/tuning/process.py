@@ -1,9 +1,8 @@
-"""The measuring process as the tuner sees it: requests, answers, and the log of trials."""
+"""The measuring process as the tuner sees it: requests and answers."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -21,9 +20,8 @@ from ..codegen.config import Config
 from ..device.traits import DeviceTraits
 from ..errors import PyclgemmError, UnsupportedError
 from ..families.registry import as_config
-from ..host.files import JsonError, Purpose, append_line, parse_json, read_lines
+from ..host.files import parse_json
 from ..problem.shape import GemmShape
-from ..resources import resource_folder
 
 #: The statuses of a trial; only the first one makes the configuration a candidate.
 FINE = "fine"
@@ -212,72 +210,3 @@ def _forward(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     except ValueError:  # the stream was closed meanwhile
         pass
     answers.put(None)
-
-
-LOG = Purpose("the tuning log", "have XDG_CACHE_HOME name another folder for the user's caches")
-
-
-@dataclass(frozen=True)
-class Logged:
-    """One line of the log: a configuration, a shape, and the outcome."""
-
-    shape: GemmShape
-    config: Config
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class TuningLog:
-    """The log of trials, one JSON object per line, from which a second run resumes."""
-
-    path: Path
-
-    def __iter__(self) -> Iterator[Logged]:
-        """The readable lines; a line that a crash cut short is skipped."""
-        try:
-            lines = read_lines(self.path)
-        except (OSError, JsonError):  # there is no log to resume from
-            return
-        for line in lines:
-            try:
-                document = parse_json(line)
-                shape = shape_from_json(document["shape"])
-                status, seconds = document["status"], document.get("seconds")
-                is_time = type(seconds) in (int, float) and seconds > 0
-                has_none = seconds is None and status != FINE
-                if status not in OUTCOMES or not (is_time or has_none):
-                    continue
-                outcome = Outcome(status, float(seconds) if is_time else None)
-                logged = Logged(shape, as_config(document["config"]), outcome)
-            except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
-                continue
-            yield logged
-
-    def append(self, logged: Logged) -> None:
-        """Write a line at once; `FileError` if the file cannot be written."""
-        document = {
-            "shape": str(logged.shape),
-            "status": logged.outcome.status,
-            "seconds": logged.outcome.seconds,
-            "reason": logged.outcome.reason,
-            "config": config_to_json(logged.config),
-        }
-        append_line(self.path, json.dumps(document), LOG)
-
-
-def user_log(traits: DeviceTraits, dtype: str, precision: str, folder: Path | None = None) -> Path:
-    """The path of the log for a device, its driver, an arithmetic and the kernel templates.
-
-    The default folder is ``tuning/`` in the user's cache folder.
-    """
-    if folder is None:
-        from platformdirs import user_cache_path
-
-        folder = user_cache_path("pyclgemm") / "tuning"
-    digest = hashlib.sha256()
-    for template in sorted(resource_folder("kernels_cl").rglob("*.mako")):
-        digest.update(template.read_bytes())
-    for fact in (traits.name, traits.platform, traits.driver):
-        digest.update(f"\0{fact}".encode())
-    slug = traits.slug[:60]
-    return folder / f"{slug}-{dtype}-{precision}-{digest.hexdigest()[:12]}.jsonl"

@@ -159,6 +159,18 @@ def _log(value: int) -> float:
     return math.log2(value) if value > 0 else -1.0
 
 
+def import_optuna() -> Any:
+    """Optuna, which prints warnings only; `UnsupportedError` if it is missing."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise UnsupportedError(
+            f'tuning needs Optuna, which cannot be imported ({error}): pip install "pyclgemm[tune]"'
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
 class Search:
     """Proposes configurations one by one, and learns from their times.
 
@@ -166,15 +178,7 @@ class Search:
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        try:
-            import optuna
-        except ImportError as error:
-            raise UnsupportedError(
-                f"tuning needs Optuna, which cannot be imported ({error}): pip install "
-                '"pyclgemm[tune]"'
-            ) from error
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._optuna = optuna
+        self._optuna = optuna = import_optuna()
         self._space = space
         self._rng = random.Random(seed)
         self._known: set[Config] = set()

@@ -15,7 +15,8 @@ from ..problem.problem import GemmProblem
 from ..problem.shape import GemmShape
 from ..selection.features import features_of, octaves_between, record_for
 from ..selection.records import Record
-from .process import FINE, Logged, Outcome, Trial, TrialProcess, TuningLog
+from .log import Logged, TuningLog
+from .process import FINE, Outcome, Trial, TrialProcess
 from .search import Search, can_run, search_space, suits
 
 #: A candidate replaces the best if its time is less than the best's by this factor.

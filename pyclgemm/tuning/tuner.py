@@ -46,7 +46,8 @@ from ..selection.model import known_of
 from ..selection.records import Record
 from ..selection.saving import Level, extended_file, user_file
 from ..selection.select import select
-from .process import FINE, LOG, Outcome, TrialProcess, TuningLog, user_log
+from .log import TuningLog, user_log
+from .process import FINE, Outcome, TrialProcess
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
 from .survey import Survey, Surveyed
@@ -353,7 +354,6 @@ def tune(
             for shape in dict.fromkeys(map(GemmShape.of, shapes))
         ]
         log = TuningLog(user_log(process.traits, dtype, algorithm.name, log_folder))
-        check_writable(log.path, LOG)
         problems = [one.problem for one in standings]
         if survey:
             problems.append(_SMALL_BATCH.problem(dtype, precision))

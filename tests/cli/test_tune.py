@@ -120,9 +120,14 @@ def start(*arguments, module="tests.fuzz.stub_tuner"):
     return start_python(*command, *arguments, start_new_session=True)
 
 
-def wait_for(home, pattern):
-    """Wait for a file of that name."""
-    return wait_until(lambda: list(home.rglob(pattern)), f"no {pattern} came")[0]
+def wait_for(home, pattern, text=""):
+    """Wait for a file of that name which has that text, or a folder."""
+
+    def found():
+        paths = home.rglob(pattern)
+        return [path for path in paths if path.is_dir() or text in path.read_text()]
+
+    return wait_until(found, f"no {pattern} with {text} came")[0]
 
 
 WRONG_RECORD = json.dumps(document({"config": {"MR": 0}}))
@@ -147,12 +152,12 @@ def test_files_that_cannot_be_written_are_named_at_once(home, blocked, content, 
     assert all(word in output for word in words), output
     assert content or "Not a directory" in output or "File exists" in output
     assert path.read_text() == content
-    assert not list(home.rglob("*.jsonl"))
+    assert not list(home.rglob("*.journal"))
 
 
 def test_a_run_continues_without_its_log_and_prints_the_records_that_it_cannot_save(home):
     process = start()
-    log, folder = wait_for(home, "*.jsonl"), wait_for(home, "databases")
+    log, folder = wait_for(home, "*.journal", "fine"), wait_for(home, "databases")
     log.unlink()
     log.mkdir()  # root may write to every file
     shutil.rmtree(folder)
@@ -171,7 +176,7 @@ def test_a_run_continues_without_its_log_and_prints_the_records_that_it_cannot_s
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_run_that_a_signal_ends_saves_its_records(home, name, status):
     process = start(module="pyclgemm")
-    wait_for(home, "tuning/*.jsonl")
+    wait_for(home, "tuning/*.journal", "fine")
     # Terminals and service managers send the signal to the measuring process, too.
     os.killpg(process.pid, getattr(signal, name))
     output = ended(process, status)

@@ -36,7 +36,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.overrides import parse_assignments, parse_change, parse_config
 from pyclgemm.selection.records import Entry
-from pyclgemm.tuning.process import TuningLog
+from pyclgemm.tuning.log import Logged, TuningLog
+from pyclgemm.tuning.process import Outcome
 from tests.support.configs import CPU, DIRECT
 from tests.support.databases import FLOAT32, file_of
 from tests.support.facts import ab_record, recorded
@@ -371,9 +372,10 @@ class _Use:
             chosen(text)
 
     def use_tuning_log(self):
-        line = {"shape": "64x64x64:NT", "reason": "", "config": {"path": "cpu", **_CPU.as_dict()}}
-        outcomes = (("fine", 1e-3), ("wrong", None), ("crash", None))
-        lines = [{**line, "status": status, "seconds": seconds} for status, seconds in outcomes]
+        log = TuningLog(self.path)
+        for outcome in (Outcome("fine", 1e-3), Outcome("wrong"), Outcome("crash")):
+            log.append(Logged(GemmShape(64, 64, 64, "NT"), _CPU, outcome))
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
         for logged in TuningLog(self.put(lines, lines=True)):
             status, seconds = logged.outcome.status, logged.outcome.seconds
             usable = status != "fine" if seconds is None else _is_figure(seconds) and seconds > 0

@@ -82,6 +82,12 @@ class Kills(Campaign):
             _check_resumption(tuners[0])
 
 
+def _journal(path):
+    import optuna  # of an extra
+
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+
+
 class _Tuner:
     """A tuner in a session of its own."""
 
@@ -104,12 +110,12 @@ class _Tuner:
     def trials(self):
         """The configurations that were logged for the shape, as text."""
         found = []
-        for path in self.home.rglob("tuning/*.jsonl"):
-            for line in path.read_text(errors="replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    document = json.loads(line)
-                    if document["shape"] == self.shape:
-                        found.append(json.dumps(document["config"], sort_keys=True))
+        for path in self.home.rglob("tuning/*.journal"):
+            storage = _journal(path)
+            with contextlib.suppress(KeyError):  # no trial of the shape is logged yet
+                study = storage.get_study_id_from_name(self.shape)
+                configs = [one.user_attrs["config"] for one in storage.get_all_trials(study)]
+                found += [json.dumps(config, sort_keys=True) for config in configs]
         return found
 
     def has_come_to(self, moment):
@@ -163,9 +169,8 @@ def _check_files(home, saved, killed):
     entries = [entry for file in files for entry in file.entries]
     records = {str(record) for entry in entries for record in entry.own}
     assert set(saved) <= records, f"{saved} were saved; in the database are {records}"
-    for path in home.rglob("tuning/*.jsonl"):
-        for line in path.read_text().splitlines():
-            json.loads(line)
+    for path in home.rglob("tuning/*.journal"):
+        _journal(path)  # reads every line
     left = list(home.rglob("*.part"))
     assert killed or not left, f"temporary files were left: {left}"
 

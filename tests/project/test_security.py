@@ -21,7 +21,8 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection import database
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.overrides import choose, kernel_sources, parse_change, parse_config
-from pyclgemm.tuning.process import TrialProcess, user_log
+from pyclgemm.tuning.log import user_log
+from pyclgemm.tuning.process import TrialProcess
 from tests.support.databases import document
 from tests.support.system import output_of
 

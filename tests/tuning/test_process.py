@@ -1,4 +1,4 @@
-"""Measuring configurations: one trial, the process that runs trials, and their log."""
+"""Measuring configurations: one trial, and the process that runs trials."""
 
 import sys
 import time
@@ -20,11 +20,9 @@ from pyclgemm.measure.bench import PACES, Pace
 from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build
-from pyclgemm.tuning import process as process_module
 from pyclgemm.tuning import worker
-from pyclgemm.tuning.process import Logged, Outcome, Trial, TrialProcess, TuningLog, user_log
+from pyclgemm.tuning.process import Trial, TrialProcess
 from tests.support.databases import DIRECT
-from tests.support.facts import cpu, gpu
 from tests.support.reference import DTYPES
 from tests.support.system import ROOT
 
@@ -255,33 +253,3 @@ def test_the_error_of_a_process_that_does_not_start_has_its_last_line():
     ):
         with pytest.raises(pyclgemm.UnsupportedError, match=reason):
             TrialProcess(None, "float32", None, [sys.executable, "-c", program])
-
-
-def test_a_log_is_read_as_it_was_written_without_its_broken_lines(tmp_path):
-    log = TuningLog(tmp_path / "new" / "log.jsonl")
-    assert list(log) == []
-    written = [
-        Logged(GemmShape(8, 9, 10, "NT", 7), CONFIG, Outcome("fine", 0.25)),
-        Logged(GemmShape(8, 8, 8), CONFIG, Outcome("wrong")),
-    ]
-    log.append(written[0])
-    with log.path.open("a") as file:
-        file.write('[1]\n{"shape": [1, 2, 3]}\n{"shape": "1x2x3", "status": "fine", "config": 5}\n')
-        file.write('{"shape": "1x2x3", "status": "odd", "config": {"path": "cpu", "MR": 1}}\n')
-        file.write('{"shape": "8x8", "status": "fine", "config": {"path": "cpu", "MR": 1}}\n')
-        file.write('{"shape": "8x8x8", "stat\n')
-    log.append(written[1])
-    assert list(TuningLog(log.path)) == written
-
-
-def test_each_device_driver_arithmetic_and_text_of_kernels_has_its_log(tmp_path, monkeypatch):
-    def name(traits, dtype="float32", precision="F32_F32_F32"):
-        return user_log(traits, dtype, precision, tmp_path)
-
-    devices = gpu(), cpu(), gpu(driver="581.0"), gpu(platform="Other")
-    halves = (name(gpu(), "float16", f"F16_F16_F{bits}") for bits in (32, 16))
-    names = {*map(name, devices), *halves}
-    assert len(names) == 6 and name(gpu()) in names
-    (tmp_path / "x.mako").write_text("other kernels")
-    monkeypatch.setattr(process_module, "resource_folder", lambda name: tmp_path)
-    assert name(gpu()) not in names
