@@ -85,6 +85,8 @@ def config_to_json(config: Config) -> dict[str, Any]:
 _START_SECONDS = 120.0
 
 
+# Not a pool of pebble's: there a hung worker outlives a killed tuner, ends 3 s late (SIGTERM comes
+# first, which runtimes catch), and leaves no last words; and spawning imports the user's script.
 class TrialProcess(contextlib.AbstractContextManager["TrialProcess"]):
     """A measuring process, restarted whenever a trial makes it die or hang.
 
