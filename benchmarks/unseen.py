@@ -73,7 +73,7 @@ from pyclgemm.measure.filled_queue import blocker_of
 from pyclgemm.problem.precision import DTYPES
 from pyclgemm.problem.product import Product
 from pyclgemm.resources import resource_folder
-from pyclgemm.runtime.build import CompilePool
+from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.selection import database
 from pyclgemm.selection.database import load_database, reload_database
 from pyclgemm.selection.model import standing

@@ -11,8 +11,6 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
-from mako.lookup import TemplateLookup
-
 from .errors import PyclgemmError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -44,7 +42,9 @@ def resource_folder(name: str) -> Path:
 
 
 @functools.lru_cache(maxsize=1)
-def _templates() -> TemplateLookup:
+def _templates() -> Any:
+    from mako.lookup import TemplateLookup
+
     return TemplateLookup(directories=[str(resource_folder("kernels_cl"))], strict_undefined=True)
 
 

@@ -35,7 +35,7 @@ from ..families.registry import violations
 from ..measure.bench import Bench, Timing, pace_for
 from ..measure.filled_queue import Blocker, blocker_of
 from ..problem.precision import Precision, resolve_precision
-from ..runtime.build import CompilePool
+from ..runtime.compile_pool import CompilePool
 from ..selection.overrides import kernel_sources
 from .process import FINE, Outcome, Trial, trial_from_json
 

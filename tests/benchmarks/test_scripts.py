@@ -34,7 +34,7 @@ from pyclgemm.device.discovery import best_device
 from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.families.registry import FAMILIES, violations
 from pyclgemm.measure.filled_queue import QueueBlocker
-from pyclgemm.runtime.build import CompilePool
+from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.selection.database import load_database
 from pyclgemm.selection.model import standing
 from tests.support.benchmark_records import FACTS

@@ -15,7 +15,8 @@ import pytest
 
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.runtime import build
-from pyclgemm.runtime.build import CompilePool, adopt_binary, build_kernel, compile_program
+from pyclgemm.runtime.build import adopt_binary, build_kernel, compile_program
+from pyclgemm.runtime.compile_pool import CompilePool
 from tests.support.system import is_running, wait_until
 
 
@@ -71,7 +72,7 @@ def test_a_crash_leaves_the_pool_usable(pool, queue, monkeypatch):
 
 _PARENT = """
 import pyopencl as cl, time
-from pyclgemm.runtime.build import CompilePool
+from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.codegen.source import KernelSource
 if __name__ == '__main__':
     pool = CompilePool(cl.get_platforms()[0].get_devices()[0])
