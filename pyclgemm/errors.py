@@ -4,7 +4,6 @@ All derive from `PyclgemmError`, and each from the built-in exception that a cal
 such as ``ValueError`` for a bad shape.
 """
 
-import difflib
 from collections.abc import Collection
 
 
@@ -99,6 +98,8 @@ def known_names(value: object, known: Collection[str], kind: str) -> str:
     listed = f"known {kind} are {', '.join(known)}"
     if not isinstance(value, str):
         return listed
+    import difflib  # errors are rare
+
     names = {name.lower(): name for name in known}
     similar = difflib.get_close_matches(value[:60].lower(), names, n=1, cutoff=_SIMILAR)
     return f"{listed}; did you mean {names[similar[0]]!r}?" if similar else listed

@@ -26,7 +26,7 @@ import pyopencl as cl
 from pyclgemm.device.discovery import FoundDevice, find_devices
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import traits_of
-from pyclgemm.host.caches import new_kernel
+from pyclgemm.host.kernels import new_kernel
 from pyclgemm.runtime import launcher
 from pyclgemm.runtime.build import compile_program
 from pyclgemm.selection.database import reload_database

@@ -1,28 +1,15 @@
-"""Find the OpenCL devices of the machine, rank them, and say why some cannot be used.
-
-No loader finds Intel's runtime from PyPI (``intel-opencl-rt``): its registry file names a folder
-of the machine that built the wheel. Loaders read the registry once, at the first OpenCL call of a
-process. For that call `register_runtimes` points them to a temporary registry with the system's
-entries and the library's true path; on Windows, where the loader also takes names of libraries
-from a variable, to the library itself.
-"""
+"""Find the OpenCL devices of the machine, rank them, and say why some cannot be used."""
 
 import functools
-import importlib.metadata
-import logging
 import os
 import platform as host_platform
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyopencl as cl
 
 from ..errors import ArgumentError, UnsupportedError, shown
+from ..host.runtimes import INTEL_WHEEL, installed_intel_library, loader_choices
 from .probe import is_software, summary
 from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
 
@@ -30,13 +17,6 @@ from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
 DEVICE_VARIABLE = "PYCLGEMM_DEVICE"
 
 NO_DEVICE = "the platform offers no device"
-
-#: The distribution on PyPI that has Intel's runtime, and the file names of its library.
-INTEL_WHEEL = "intel-opencl-rt"
-INTEL_LIBRARY, _INTEL_DLL = "libintelocl.so", "intelocl64.dll"
-
-#: Variables that choose runtimes: ocl-icd reads the first two, Khronos's loader the first and last.
-LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 
 
 @dataclass(frozen=True)
@@ -146,7 +126,7 @@ def _nothing_works() -> UnsupportedError:
 
 def what_helps(platforms: list[str]) -> str:
     """What to do on this very machine if no device works; `platforms` are those that were found."""
-    chosen = [f"{name}={value}" for name in LOADER_VARIABLES if (value := os.environ.get(name))]
+    chosen = [f"{name}={value}" for name, value in loader_choices(os.environ).items()]
     if chosen and not platforms:
         return (
             f"the environment chooses the runtimes by {' and '.join(chosen)}, where none is found; "
@@ -171,78 +151,3 @@ def what_helps(platforms: list[str]) -> str:
         f"{driver}, or pocl for the CPU, which PyPI does not have for this processor: "
         "apt install pocl-opencl-icd, or conda install -c conda-forge pyopencl pocl"
     )
-
-
-@functools.cache
-def register_runtimes() -> Path | None:
-    """Make the loader find Intel's runtime from PyPI, before a process's first OpenCL call.
-
-    Nothing changes without the wheel, on macOS, or if one of `LOADER_VARIABLES` chooses runtimes.
-    It never raises. It returns the library that was registered.
-    """
-    try:
-        registries = system_registries()
-        library = runtime_to_register(os.environ, registries)
-        if library is None:
-            return None
-        with _registry_of(library, registries) as (variable, value):
-            os.environ[variable] = value
-            try:
-                cl.get_platforms()
-            finally:
-                del os.environ[variable]
-        return library
-    except Exception:  # an import of the library must not fail
-        logging.getLogger(__name__).debug("no OpenCL runtime was registered", exc_info=True)
-        return None
-
-
-@contextmanager
-def _registry_of(library: Path, registries: list[Path]) -> Iterator[tuple[str, str]]:
-    """The variable that shows a library to the loader beside the others, and its value."""
-    if sys.platform == "win32":
-        yield "OCL_ICD_FILENAMES", str(library)
-        return
-    with tempfile.TemporaryDirectory(prefix="pyclgemm-icd-") as folder:
-        for entry in _entries(registries):
-            if not _intel_library_of(entry):
-                shutil.copyfile(entry, Path(folder, entry.name))
-        Path(folder, "pyclgemm-intel.icd").write_text(f"{library}\n")
-        yield "OCL_ICD_VENDORS", folder
-
-
-def runtime_to_register(environment: Mapping[str, str], registries: list[Path]) -> Path | None:
-    """The library to register; None if the loader finds one, or the user chose runtimes."""
-    if sys.platform == "darwin" or any(map(environment.get, LOADER_VARIABLES)):
-        return None
-    named = filter(None, map(_intel_library_of, _entries(registries)))
-    return None if any(map(Path.is_file, named)) else installed_intel_library()
-
-
-def installed_intel_library() -> Path | None:
-    """Find the library of Intel's wheel by the wheel's own list of files."""
-    try:
-        files = importlib.metadata.files(INTEL_WHEEL) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    name = _INTEL_DLL if sys.platform == "win32" else INTEL_LIBRARY
-    found = (Path(str(file.locate())).resolve() for file in files if file.name == name)
-    return next(filter(Path.is_file, found), None)
-
-
-def system_registries() -> list[Path]:
-    """The folders of ``.icd`` files that the loader reads if no variable is set."""
-    registries = [Path("/etc/OpenCL/vendors")]
-    if Path(sys.prefix, "conda-meta").is_dir():  # a conda environment has its own loader
-        registries.append(Path(sys.prefix, "etc", "OpenCL", "vendors"))
-    return [folder for folder in registries if folder.is_dir()]
-
-
-def _entries(registries: list[Path]) -> list[Path]:
-    return [entry for folder in registries for entry in sorted(folder.glob("*.icd"))]
-
-
-def _intel_library_of(entry: Path) -> Path | None:
-    """The library that an entry names, if it is Intel's."""
-    named = Path(entry.read_text(errors="replace").strip())
-    return named if named.name.startswith(INTEL_LIBRARY) else None

@@ -20,7 +20,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..errors import UnsupportedError
-from ..host.caches import new_kernel
+from ..host.kernels import new_kernel
 from ..resources import filled
 
 #: The prefix that hides an instruction from the compiler.

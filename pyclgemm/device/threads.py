@@ -31,7 +31,7 @@ from typing import cast
 
 import pyopencl as cl
 
-from ..host.caches import new_kernel
+from ..host.kernels import new_kernel
 from ..host.process import InRuntime, switch
 from ..resources import filled
 from .probe import is_software

@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 from collections import Counter
 from collections.abc import Iterator
@@ -55,7 +54,7 @@ def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
         if old is not None and not stat.S_ISREG(old):
             _write_and_close(_open_special(target), data)
             return
-        temporary = _beside(target, f"{secrets.token_hex(4)}.part")
+        temporary = _beside(target, f"{os.urandom(4).hex()}.part")
         try:
             _write_and_close(_open_new(temporary), data, old, sync=True)
             os.replace(temporary, target)
@@ -134,7 +133,7 @@ def check_writable(path: Path, purpose: Purpose) -> None:
 
 def write_trial(folder: Path, size: int) -> None:
     """Raise `OSError` if a new file of `size` bytes cannot be written to a folder."""
-    trial = folder / f".{secrets.token_hex(4)}.part"
+    trial = folder / f".{os.urandom(4).hex()}.part"
     try:
         _write_and_close(_open_new(trial), bytes(size))
     finally:

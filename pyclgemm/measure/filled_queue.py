@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyopencl as cl
 
-from ..host.caches import new_kernel
+from ..host.kernels import new_kernel
 from ..runtime.build import compiled_program
 
 #: A chain of dependent steps: no compiler shortens it, and other work hardly delays it.

@@ -1,4 +1,4 @@
-"""Runtimes that the loader does not find; traits, probes and the ranking of devices."""
+"""Traits, probes and the ranking of devices; what helps where none works."""
 
 import gc
 import json
@@ -9,7 +9,6 @@ import sys
 import warnings
 from configparser import ConfigParser
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
@@ -35,113 +34,16 @@ from pyclgemm.device.traits import (
     type_of,
 )
 from pyclgemm.errors import ArgumentError, DtypeError, UnsupportedError, shown
+from pyclgemm.host.runtimes import LOADER_VARIABLES
 from tests.support.checks import raises
-from tests.support.system import ROOT, ended, rank_of, start_python
-
-find_library = discovery.installed_intel_library
-
-
-@pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    """A library where the wheel would install it, on Linux."""
-    library = tmp_path / "lib" / discovery.INTEL_LIBRARY
-    library.parent.mkdir()
-    library.touch()
-    monkeypatch.setattr(discovery, "installed_intel_library", lambda: library)
-    monkeypatch.setattr(sys, "platform", "linux")
-    return library
-
-
-@pytest.fixture
-def uncached():
-    """`register_runtimes` forgets that it was called, before and after the test."""
-    discovery.register_runtimes.cache_clear()
-    yield
-    discovery.register_runtimes.cache_clear()
-
-
-@pytest.fixture
-def registry(tmp_path):
-    folder = tmp_path / "vendors"
-    folder.mkdir()
-    (folder / "pocl.icd").write_text("libpocl.so.2\n")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("environment", "entry", "is_shown"),
-    [
-        ({}, None, True),
-        ({"OCL_ICD_VENDORS": ""}, None, True),  # an empty variable is no choice
-        *(({name: "/somewhere"}, None, False) for name in discovery.LOADER_VARIABLES),
-        ({}, "{wheel}", False),  # the system registers it
-        ({}, f"/gone/{discovery.INTEL_LIBRARY}", True),
-    ],
-)
-def test_the_library_is_shown_where_the_loader_misses_it(
-    wheel, registry, environment, entry, is_shown
-):
-    if entry is not None:
-        (registry / "intel.icd").write_text(entry.format(wheel=wheel) + "\n")
-    assert discovery.runtime_to_register(environment, [registry]) == (wheel if is_shown else None)
-
-
-def test_nothing_is_registered_on_macos_or_without_the_wheel(wheel, registry, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "platform", "darwin")
-        assert discovery.runtime_to_register({}, [registry]) is None
-    missing = Mock(side_effect=PackageNotFoundError)
-    monkeypatch.setattr("importlib.metadata.files", missing)
-    assert find_library() is None
-    monkeypatch.setattr(discovery, "installed_intel_library", find_library)
-    assert discovery.runtime_to_register({}, [registry]) is None
+from tests.support.system import ROOT, rank_of, start_python
 
 
 @pytest.fixture
 def no_choice(monkeypatch):
     """An environment that chooses no runtimes."""
-    for name in discovery.LOADER_VARIABLES:
+    for name in LOADER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-
-
-def test_windows_takes_the_library_itself_at_the_first_call(
-    tmp_path, monkeypatch, no_choice, uncached
-):
-    monkeypatch.setattr(sys, "platform", "win32")
-    library = tmp_path / "intelocl64.dll"
-    library.touch()
-    files = [Mock(locate=lambda name=name: tmp_path / name) for name in ("x.dll", library.name)]
-    for file, name in zip(files, ("x.dll", library.name), strict=True):
-        file.name = name
-    monkeypatch.setattr("importlib.metadata.files", lambda wheel: files)
-    seen = Mock(side_effect=lambda: seen.append(os.environ["OCL_ICD_FILENAMES"]), append=Mock())
-    monkeypatch.setattr(discovery.cl, "get_platforms", seen)
-    assert discovery.register_runtimes() == library
-    seen.append.assert_called_once_with(str(library))
-    assert "OCL_ICD_FILENAMES" not in os.environ
-
-
-@pytest.mark.parametrize("error", [None, RuntimeError("no platform")], ids=str)
-def test_the_first_call_of_the_loader_sees_all_entries(
-    wheel, registry, monkeypatch, no_choice, uncached, error
-):
-    (registry / "intel.icd").write_text(f"/gone/{discovery.INTEL_LIBRARY}\n")
-    folders = []
-
-    def first_call():
-        folders.append(Path(os.environ["OCL_ICD_VENDORS"]))
-        entries = {entry.name: entry.read_text().strip() for entry in folders[0].iterdir()}
-        assert entries == {"pocl.icd": "libpocl.so.2", "pyclgemm-intel.icd": str(wheel)}
-        if error is not None:
-            raise error
-
-    monkeypatch.setattr(discovery, "system_registries", lambda: [registry])
-    monkeypatch.setattr(discovery.cl, "get_platforms", first_call)
-    shown = None if error else wheel
-    assert [discovery.register_runtimes() for _ in range(2)] == [shown, shown]
-    (folder,) = folders  # it was called once
-    assert not folder.exists()
-    assert "OCL_ICD_VENDORS" not in os.environ
 
 
 #: A system's name and processor as Python has them, those by which PyPI names wheels for it, and a
@@ -176,12 +78,15 @@ def test_the_hint_is_for_this_system_and_names_the_extra_where_that_installs_som
     assert wanted == (["intel-opencl-rt", "intel-cmplr-lib-rt"] if has_wheels else [])
 
 
-def test_the_hint_names_what_hides_the_runtimes(monkeypatch, no_choice, wheel):
+def test_the_hint_names_what_hides_the_runtimes(monkeypatch, no_choice):
+    monkeypatch.setattr(discovery, "installed_intel_library", lambda: Path("/lib/x.so"))
     assert "import pyclgemm before the first OpenCL call" in discovery.what_helps(["PoCL"])
     assert "import pyclgemm" not in discovery.what_helps(["Intel(R) OpenCL"])
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
     assert "OCL_ICD_VENDORS=/nowhere" in discovery.what_helps([])
     assert "OCL_ICD_VENDORS" not in discovery.what_helps(["PoCL"])  # it has found one
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/cache/pyclgemm-icd-0123")  # as the library sets it
+    assert "OCL_ICD_VENDORS" not in discovery.what_helps([])
 
 
 def test_a_registry_without_runtimes_is_named(tmp_path):
@@ -191,19 +96,6 @@ def test_a_registry_without_runtimes_is_named(tmp_path):
     output, _ = process.communicate(timeout=120)
     assert "UnsupportedError: no OpenCL device works (none was found): the environment" in output
     assert f"OCL_ICD_VENDORS={tmp_path}" in output
-
-
-def test_the_real_wheel_is_visible_after_import(tmp_path):
-    if discovery.installed_intel_library() is None:
-        pytest.skip("intel-opencl-rt is not installed")
-    environment = {k: v for k, v in os.environ.items() if k not in discovery.LOADER_VARIABLES}
-    script = (
-        "import os, pyclgemm, pyopencl\n"
-        "assert 'OCL_ICD_VENDORS' not in os.environ\n"
-        "print([platform.name for platform in pyopencl.get_platforms()])"
-    )
-    process = start_python("-c", script, environment=environment, cwd=tmp_path)
-    assert "Intel(R) OpenCL" in ended(process, 0)
 
 
 KINDS = cl.device_type

@@ -3,10 +3,15 @@
 import ast
 import doctest
 import importlib
+import importlib.util
+import inspect
+import json
 import os
 import pkgutil
+import pydoc
 import re
 import shutil
+import sys
 from configparser import ConfigParser
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -52,6 +57,62 @@ def test_examples_in_docstrings(queue, name):
     assert not runner.summarize(verbose=False).failed, "".join(report)
 
 
+# ------------------------------------------------------------------------------ imports
+
+#: Modules that an import of the package leaves to the first use of what needs them.
+HEAVY = {
+    "click", "jsonschema", "mako", "ml_dtypes", "multiprocessing", "numpy", "opt_einsum", "optuna",
+    "pyopencl", "rich", "scipy",
+}  # fmt: skip
+
+#: Prints the modules that have been loaded.
+_LOADED = "; import json, sys; print(json.dumps(list(sys.modules)))"
+
+
+def loaded_by(script):
+    """The modules that a script loads in a new process."""
+    return set(json.loads(ended(start_python("-c", script + _LOADED), 0)))
+
+
+def test_an_import_loads_little_and_makes_no_opencl_call():
+    """Without pyopencl there is no call; that variables are set in time, test_runtimes checks."""
+    assert not loaded_by("import pyclgemm") & HEAVY
+    # Those that products do not need, before one is computed.
+    loaded = loaded_by("from pyclgemm import gemm, DenseLayer, einsum, transform3d")
+    assert not loaded & (HEAVY - {"ml_dtypes", "numpy", "pyopencl"})
+
+
+def test_public_names_are_those_of_the_stub_and_are_imported_once():
+    script = (
+        "import pyclgemm, pickle\n"
+        "assert set(pyclgemm.__all__) <= set(dir(pyclgemm)), 'before'\n"
+        "assert pyclgemm.errors.ShapeError is pyclgemm.ShapeError\n"
+        "from pyclgemm import *\n"
+        "assert {name for name in pyclgemm.__all__ if name not in globals()} == set()\n"
+        "assert vars(pyclgemm)['gemm'] is gemm  # the second use does not look for it\n"
+        "assert pickle.loads(pickle.dumps(gemm)) is gemm\n"
+        "assert not hasattr(pyclgemm, 'no_such') and not hasattr(pyclgemm, '_no_such')"
+    )
+    ended(start_python("-c", script), 0)
+    helped = pydoc.render_doc(pyclgemm, renderer=pydoc.plaintext)
+    assert all(name in helped for name in set(pyclgemm.__all__) - {"__version__"})
+
+
+def test_no_name_replaces_a_module():
+    """Whatever has been imported, a room's attribute of the name of its module is the module."""
+    for module in MODULES:
+        if "__main__" not in module.name:
+            importlib.import_module(module.name)
+    for name in pyclgemm.__all__:
+        getattr(pyclgemm, name)
+        if importlib.util.find_spec(f"pyclgemm.{name}"):
+            assert inspect.ismodule(importlib.import_module(f"pyclgemm.{name}"))
+    for module in MODULES:
+        if "__main__" not in module.name:
+            room, _, name = module.name.rpartition(".")
+            assert getattr(sys.modules[room], name) is sys.modules[module.name], module.name
+
+
 # ------------------------------------------------------------------------------ rooms
 
 
@@ -94,7 +155,7 @@ def test_only_families_check_the_family_of_a_configuration():
     found = [
         (str(path.relative_to(ROOT)), *check)
         for path in sorted(PACKAGE.rglob("*.py"))
-        if PACKAGE / "families" not in path.parents and path != PACKAGE / "__init__.py"
+        if PACKAGE / "families" not in path.parents
         for check in family_checks(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not found
