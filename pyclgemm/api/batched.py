@@ -14,7 +14,7 @@ from ..codegen.config import Config
 from ..errors import DtypeError, ShapeError
 from ..problem.matrix import result_dtype
 from ..runtime import arrays
-from ..runtime.arguments import check_array, check_flag, checked_sequence, queue_for
+from ..runtime.arguments import as_array, check_flag, checked_sequence, queue_for
 from ..runtime.arrays import ArraySequence, MatrixSequence
 from ..runtime.memory import new_array, size_of, through_device
 from .epilogue import Epilogue, checked_epilogue
@@ -100,7 +100,7 @@ def gemm_batched(
     if out is not caller_out:  # a sequence
         if isinstance(out, np.ndarray):
             for member, matrix in zip(caller_out, result, strict=True):
-                member[...] = matrix
+                as_array("out", member)[...] = matrix
         result = caller_out
     return (result, event) if return_event else result
 
@@ -181,8 +181,7 @@ def matmul(
     >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
     """
-    for name, array in (("a", a), ("b", b), ("out", out)):
-        check_array(name, array)
+    a, b, out = (as_array(name, array) for name, array in (("a", a), ("b", b), ("out", out)))
     queue = queue_for(queue, a, b, out)
     multiply = functools.partial(_multiply, queue, precision, wait_for)
     result = through_device(queue, {"a": a, "b": b}, out, multiply)[0]

@@ -20,8 +20,9 @@ import pyopencl.array as cl_array
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..problem.matrix import check_writable, strides_and_offset
 from ..problem.precision import resolve_precision, result_dtypes
-from ..runtime.arguments import check_array, check_queue, checked_events, queue_for
+from ..runtime.arguments import as_array, check_queue, checked_events, queue_for
 from ..runtime.arrays import PackedMatrix, check_apart
+from ..runtime.interchange import check_destination, like, owner_of
 from ..runtime.memory import new_array, new_buffer, size_of, through_device, to_device
 from .batched import matmul
 
@@ -74,11 +75,14 @@ def contract(
         checked_events(wait_for)
     sizes = sizes_of((one.name, one.labels, tuple(one.array.shape)) for one in terms)
     shape = tuple(sizes.get(label, 1) for label in output)
+    out = None if out is None else as_plain("out", out)
     result = _result_dtype(out, shape, dtype.name)
     size_of("out", shape, result)
     normal = [_normal(term) for term in terms]
+    first = terms[0].array
     if len(normal) == 1 and normal[0].on_host and not isinstance(out, cl_array.Array):
-        return _on_host(normal[0], output, shape, out, result)
+        found = _on_host(normal[0], output, shape, out, result)
+        return like(first, found) if out is None else owner_of(out)
     there = {term.name: term.array for term in terms if not term.on_host}
     queue = queue_for(queue, *there.values(), out)
     for name, array in there.items():
@@ -97,14 +101,16 @@ def contract(
         pairs.contract(normal, path, _normal(Term("out", output, whole)), precision)
         return whole, None
 
-    return through_device(queue, there, out, run)[0]
+    result = through_device(queue, there, out, run)[0]
+    return like(first, result) if out is None and not there else result
 
 
-def check_plain(name: str, array: Any) -> None:
-    """Raise unless `array` is an array on the device or the host, and not packed."""
-    check_array(name, array)
+def as_plain(name: str, array: Any) -> Any:
+    """The argument `name` as an array on the device or of NumPy; raise if it is none, or packed."""
+    array = as_array(name, array)
     if isinstance(array, PackedMatrix):
         raise DtypeError(f"{name} is a PackedMatrix; only products of two matrices take it")
+    return array
 
 
 def sizes_of(operands: Iterable[tuple[str, str, tuple[int, ...]]]) -> dict[str, int]:
@@ -140,7 +146,6 @@ def _result_dtype(out: Any, shape: tuple[int, ...], dtype: str) -> np.dtype[Any]
     allowed = result_dtypes(dtype)
     if out is None:
         return np.dtype(allowed[0])
-    check_plain("out", out)
     if tuple(out.shape) != shape:
         raise ShapeError(f"out is {tuple(out.shape)}; the result is {shape}")
     if out.dtype.name not in allowed:
@@ -185,9 +190,8 @@ def _on_host(
     kept = [label for label in output if label in term.labels]
     array = term.array.transpose([term.labels.index(label) for label in kept]).reshape(shape)
     if out is None:
-        return array.astype(result, order="C")
-    if not out.flags.writeable:
-        raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+        return np.array(array, result, order="C")
+    check_destination(out)
     out[...] = array
     return out
 

@@ -15,7 +15,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
 from ..families.cpu.codegen import panel_launch
 from ..problem.matrix import check_dtype, matrix_of, parse_transposition, result_dtype
 from ..problem.precision import is_complex, resolve_precision
-from ..runtime.arguments import check_allocated, check_allocator, check_array, check_queue
+from ..runtime.arguments import as_array, check_allocated, check_allocator, check_queue
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import advise_huge_pages, new_buffer, to_device
@@ -143,8 +143,7 @@ class DenseLayer:
         precision: str | Enum | None = None,
     ) -> None:
         check_queue(queue)
-        check_array("weight", weight)
-        check_array("bias", bias)
+        weight, bias = as_array("weight", weight), as_array("bias", bias)
         check_dtype("weight", weight.dtype)
         if len(weight.shape) != 2:
             raise ShapeError(f"weight is {tuple(weight.shape)}; (in, out) wanted")
@@ -187,7 +186,7 @@ class DenseLayer:
         pyopencl.array.Array or numpy.ndarray
             Shape (batch, out), on the device or the host as `x` is.
         """
-        check_array("x", x)
+        x = as_array("x", x)
         call = Call(
             x, self.weight, None, out, self.epilogue, precision=self.precision,
             config=self._tuned.get(x.shape[:1]),
@@ -268,8 +267,7 @@ class DenseLayer:
 
     def _check(self, x: Any, out: Any) -> None:
         """Raise in the words of a layer for what `gemm` refuses in its own."""
-        check_array("x", x)
-        check_array("out", out)
+        x, out = as_array("x", x), as_array("out", out)
         shape, weight = tuple(x.shape), self.weight
         depth, width = weight.shape
         if len(shape) != 2 or shape[1] != depth:

@@ -15,7 +15,7 @@ import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError, shown, wrong_type
 from ..problem.matrix import check_dtype
-from .contraction import Term, check_plain, contract, sizes_of
+from .contraction import Term, as_plain, contract, sizes_of
 
 #: Of an operand of `einsum`, in messages.
 _NAME = "operands[{}]"
@@ -155,8 +155,7 @@ def _text_and_operands(subscripts: Any, operands: Sequence[Any]) -> tuple[str, S
 
 def _as_operand(name: str, value: Any) -> Any:
     """Return an array as it is, and a NumPy scalar as an array; raise `DtypeError` for others."""
-    array = np.asarray(value) if isinstance(value, np.generic) else value
-    check_plain(name, array)
+    array = as_plain(name, np.asarray(value) if isinstance(value, np.generic) else value)
     check_dtype(name, array.dtype)
     return array
 

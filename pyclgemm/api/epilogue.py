@@ -5,7 +5,7 @@ from typing import Any
 
 from ..errors import wrong_type
 from ..problem.problem import check_activation
-from ..runtime.arguments import check_array
+from ..runtime.arguments import as_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,7 +37,7 @@ class Epilogue:
     activation: str | None = None
 
     def __post_init__(self) -> None:
-        check_array("bias", self.bias)
+        as_array("bias", self.bias)  # or an error
         if self.activation is not None:
             check_activation(self.activation)
 

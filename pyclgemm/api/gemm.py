@@ -52,10 +52,12 @@ def gemm(
     ----------
     queue : pyopencl.CommandQueue
         Where the work runs.
-    a, b : pyopencl.array.Array or numpy.ndarray
+    a, b : pyopencl.array.Array, numpy.ndarray or other array on the host
         Operands: op(A) is (m, k), op(B) is (k, n), of any strides and offset. Both have one
         element type: float16, float32, float64, complex64 or complex128; bfloat16 (of ml_dtypes)
         and int8 if the device is a CPU or has matrix units for them. `b` may be a `PackedMatrix`.
+        Wherever a NumPy array is taken, so is an array on the host that has ``__dlpack__`` or
+        ``__array__``, such as a tensor of torch.
     c : pyopencl.array.Array or numpy.ndarray, optional
         Addend, (m, n), of the result's element type. If `beta` is zero it is not read, so that a
         NaN in it does not spread.
@@ -93,7 +95,8 @@ def gemm(
     -------
     pyopencl.array.Array or numpy.ndarray
         `out`. Without it, a NumPy array if none of `a`, `b` and `c` is an array on the device (a
-        `PackedMatrix` does not count); such a call waits for the result.
+        `PackedMatrix` does not count); such a call waits for the result. If `a` is an array of
+        another library, the result is one too, unless the library has no ``from_dlpack``.
 
     Raises
     ------

@@ -15,7 +15,7 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, shown, wrong_type
 from ..problem.precision import result_dtypes
-from ..runtime.arguments import check_array, check_queue
+from ..runtime.arguments import as_array, check_queue
 from ..runtime.memory import new_buffer, through_device, to_device
 from ..runtime.queue_state import PreparedCalls, queue_state
 from .dense import DenseLayer
@@ -121,7 +121,7 @@ class Sequential:
             If `x` or `out` does not fit the layers. Other errors are those of `gemm`.
         """
         weight = self._layers[0].weight
-        check_array("x", x)
+        x = as_array("x", x)
         if len(x.shape) != 2 or x.shape[1] != weight.shape[0]:
             raise ShapeError(f"x is {tuple(x.shape)}; (batch, {weight.shape[0]}) is wanted")
         if x.dtype != weight.dtype:

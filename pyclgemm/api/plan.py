@@ -16,7 +16,7 @@ import pyopencl.array as cl_array
 from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError, described
 from ..problem.product import Product
-from ..runtime.arguments import check_array, check_flag
+from ..runtime.arguments import as_array, check_flag
 from ..runtime.arrays import PackedMatrix, View, byte_range
 from ..runtime.memory import new_array, new_buffer, through_device, to_device
 from ..selection.select import Choice
@@ -106,7 +106,9 @@ def run_planned(
     run: Callable[..., tuple[Any, cl.Event | None]],
     allocator: Any = None,
 ) -> tuple[Any, cl.Event | None]:
-    """Run a plan through copies of NumPy arrays; raise unless all arrays fit it."""
+    """Run a plan through copies of arrays on the host; raise unless all arrays fit it."""
+    operands = {name: as_array(name, array) for name, array in operands.items()}
+    out = as_array("out", out)
     given = {**operands, "out": out}
     copied = {name for name, array in given.items() if isinstance(array, np.ndarray)}
 
@@ -282,7 +284,7 @@ class GemmPlan:
 
     def _addend(self, c: Any) -> Any:
         """The argument `c` if the plan reads it, or None; raise if it is missing or too many."""
-        check_array("c", c)
+        c = as_array("c", c)
         if c is None and "c" in self._signatures:
             raise ArgumentError("c is missing; this plan adds beta * c")
         if c is not None and not self._takes_c:

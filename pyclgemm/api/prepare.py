@@ -18,7 +18,7 @@ from ..families.registry import as_config, make_schedule, oriented
 from ..problem.matrix import Matrix, check_scalar, check_writable, parse_transposition, result_dtype
 from ..problem.precision import UNIT_DTYPES, Precision, is_complex, resolve_precision
 from ..problem.product import Product, folded, make_product
-from ..runtime.arguments import check_array, check_queue
+from ..runtime.arguments import as_array, check_queue
 from ..runtime.arrays import MatrixSequence, PackedMatrix, count_of, operand_matrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import size_of
@@ -127,7 +127,7 @@ def describe_product(call: Call) -> Product:
         return matrix
 
     for name, array in (("a", a), ("b", b), ("c", c), ("out", out), ("bias", bias)):
-        check_array(name, array)
+        as_array(name, array)  # or an error
     dtype = a.dtype.name
     matrix_a = described("a", a, call.trans_a)
     matrix_b = described("b", b, call.trans_b)

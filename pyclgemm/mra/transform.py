@@ -31,7 +31,7 @@ from ..families.registry import oriented
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
-from ..runtime.arguments import check_array, check_flag, check_queue
+from ..runtime.arguments import as_array, check_flag, check_queue
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, through_device, to_device
@@ -265,8 +265,10 @@ def transform3d(
     arrays = (tensors, matrix, tensors if out is None else out)
     if not all(isinstance(array, cl_array.Array) for array in arrays):
         check_queue(queue)
-        for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out)):
-            check_array(name, array)
+        tensors, matrix, out = (
+            as_array(name, array)
+            for name, array in (("tensors", tensors), ("matrix", matrix), ("out", out))
+        )
         describe_transform(tensors, matrix, out)
         result, event = through_device(
             queue,

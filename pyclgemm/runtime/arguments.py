@@ -14,12 +14,15 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, described, shown, wrong_type
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
+from .interchange import ForeignArray, check_destination, owned, owner_of, read
 
 #: Types of arguments that need no transfer.
 ON_DEVICE = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))
 #: Types of arrays and sequences. Subclasses of NumPy's, such as masked arrays, mean more than
 #: their entries.
-_ARRAYS = frozenset((cl_array.Array, np.ndarray, np.memmap, ArraySequence, MatrixSequence))
+_ARRAYS = frozenset(
+    (cl_array.Array, np.ndarray, np.memmap, ForeignArray, ArraySequence, MatrixSequence)
+)
 
 _MAY_BE_NONE = frozenset(("c", "bias", "out"))
 _ARRAY = "a pyopencl.array.Array or a numpy.ndarray"
@@ -45,14 +48,17 @@ def queue_for(queue: Any, *arrays: Any) -> cl.CommandQueue:
     return found
 
 
-def check_array(name: str, array: Any) -> None:
-    """Raise unless `array` can be the argument `name`: on the device, on the host, or None."""
+def as_array(name: str, array: Any) -> Any:
+    """The argument `name` as an array on the device, one of NumPy, or None; or raise.
+
+    An array of another library becomes a `ForeignArray`.
+    """
     kind = array.__class__
     if kind in _ARRAYS or (array is None and name in _MAY_BE_NONE):
-        return
+        return array
     if kind is PackedMatrix:
         if name == "b":
-            return
+            return array
         raise DtypeError(f"{name} is a PackedMatrix; only b may be packed")
     if isinstance(array, np.generic):
         raise ShapeError(f"{name} is a scalar ({kind.__name__}); an array is wanted")
@@ -61,18 +67,22 @@ def check_array(name: str, array: Any) -> None:
             f"{name} is a {kind.__name__}, and only its entries would be used; {_ARRAY} is wanted, "
             f"such as numpy.asarray({name})"
         )
-    if not isinstance(array, cl_array.Array):
-        raise wrong_type(name, array, _ARRAY)
+    if isinstance(array, cl_array.Array):
+        return array
+    foreign = read(name, array)
+    if foreign is None:
+        raise wrong_type(name, array, f"{_ARRAY}, or another with __dlpack__ or __array__,")
+    return foreign
 
 
 def checked_sequence(name: str, members: Sequence[Any]) -> Any:
     """Check the matrices of an argument; return an `ArraySequence` or a 3-D NumPy array."""
     if not members:
         raise ShapeError(f"{name} is an empty sequence; at least one matrix is wanted")
+    members = [as_array(f"{name}[{number}]", member) for number, member in enumerate(members)]
     first = members[0]
     on_host = isinstance(first, np.ndarray)
     for number, member in enumerate(members):
-        check_array(f"{name}[{number}]", member)
         if len(member.shape) != 2 or member.shape != first.shape:
             raise ShapeError(
                 f"{name}[{number}] is {member.shape} and {name}[0] is {first.shape}; matrices "
@@ -83,7 +93,14 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
                 f"{name}[{number}] is a {type(member).__name__} of {member.dtype} and {name}[0] a "
                 f"{type(first).__name__} of {first.dtype}; they must be alike"
             )
-    return np.stack(members) if on_host else ArraySequence(members)
+    if not on_host:
+        return ArraySequence(members)
+    stack = np.stack(list(map(np.asarray, members)))
+    if name == "out":
+        for member in members:
+            check_destination(member)
+        return stack
+    return stack if owner_of(first) is first else owned(stack, owner_of(first))
 
 
 def checked_events(events: Any) -> Collection[cl.Event]:

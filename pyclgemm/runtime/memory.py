@@ -13,8 +13,9 @@ import pyopencl.array as cl_array
 from ..errors import AllocationError, ArgumentError, LaunchError
 from ..host.process import InRuntime
 from ..problem.matrix import check_dtype
-from .arguments import check_allocated, check_allocator, check_array, check_queue
+from .arguments import as_array, check_allocated, check_allocator, check_queue
 from .arrays import ArraySequence
+from .interchange import check_destination, like, owner_of
 
 
 def new_buffer(
@@ -81,8 +82,8 @@ def size_of(what: str, shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy a NumPy array to the device, in C order; return others and None as they are."""
-    check_array(name, array)
+    """Copy an array on the host to the device, in C order; return others and None as they are."""
+    array = as_array(name, array)
     if not isinstance(array, np.ndarray):
         return array
     check_dtype(name, array.dtype)
@@ -107,29 +108,29 @@ def through_device(
     run: Callable[..., tuple[Any, cl.Event | None]],
     allocator: Any = None,
 ) -> tuple[Any, cl.Event | None]:
-    """Call `run` with copies of NumPy arrays on the device, and copy the result back.
+    """Call `run` with copies of arrays on the host, and copy the result back.
 
-    `run` takes the operands and `out` by name. Without `out` the result is a NumPy array if no
-    operand but the bias is an array or a sequence of arrays on the device.
+    `run` takes the operands and `out` by name. Without `out` the result is on the host if no
+    operand but the bias is an array or a sequence of arrays on the device. Then it is an array of
+    the first operand's library.
     """
+    operands = {name: as_array(name, array) for name, array in operands.items()}
     copies = {name: to_device(queue, name, array) for name, array in operands.items()}
-    check_array("out", out)
+    destination = out = as_array("out", out)
     to_host = isinstance(out, np.ndarray)
-    destination = out
     if to_host:
-        if not out.flags.writeable:
-            raise ArgumentError("out is a read-only NumPy array; a writable one is wanted")
+        check_destination(out)
         check_dtype("out", out.dtype)
         destination = new_array(queue, "out", out.shape, out.dtype, allocator)
     result, event = run(**copies, out=destination)
-    there = (one for name, one in operands.items() if name != "bias")
-    on_device = any(isinstance(one, (cl_array.Array, ArraySequence)) for one in there)
+    given = [one for name, one in operands.items() if name != "bias"]
+    on_device = any(isinstance(one, (cl_array.Array, ArraySequence)) for one in given)
     if to_host or (out is None and not on_device):
         with InRuntime():
             result = result.get(queue)  # waits for it
-    if to_host:
-        out[...] = result
-        result = out
+        if to_host:
+            out[...] = result
+        result = owner_of(out) if to_host else like(next(iter(given), None), result)
     return result, event
 
 

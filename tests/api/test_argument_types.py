@@ -24,12 +24,9 @@ TENSORS = np.ones((2, 4, 4, 4), "float32")
 
 
 class LikeTorch:
-    """A tensor of another library: `strides` is a method's name there, and `dtype` its own type."""
+    """A tensor of another library that does not share its memory, by no protocol."""
 
     shape, dtype, ndim = (4, 4), "torch.float32", 2
-
-    def __array__(self, *_, **__):
-        return ONES.copy()
 
 
 class OfSubclass(np.ndarray):
