@@ -11,11 +11,13 @@ import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
-from ..errors import DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError, shown
 from ..problem.matrix import result_dtype
+from ..problem.precision import DTYPES, result_dtypes
 from ..runtime import arrays
-from ..runtime.arguments import as_array, check_flag, checked_sequence, queue_for
+from ..runtime.arguments import as_array, check_flag, checked_sequence, dtype_name, queue_for
 from ..runtime.arrays import ArraySequence, MatrixSequence
+from ..runtime.interchange import owned, owner_of
 from ..runtime.memory import new_array, size_of, through_device
 from .epilogue import Epilogue, checked_epilogue
 from .gemm import gemm, prepare, run, run_on_device
@@ -150,6 +152,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
+    dtype: Any = None,
     precision: str | Enum | None = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
@@ -165,6 +168,11 @@ def matmul(
     out : pyopencl.array.Array or numpy.ndarray, optional
         Destination, whose element type is the result's, as for `gemm`. Without it the result has
         the operands' type, as in NumPy, but int32 for int8.
+    dtype : str or numpy.dtype, optional
+        Element type of the result. Operands of one type that have such results are multiplied as
+        they are: those of float16 and bfloat16 for float32, say. Else operands on the host are
+        converted to `dtype` first, as in NumPy, but only if it holds all their values; those on
+        the device are not converted.
     precision, wait_for
         As for `gemm`.
 
@@ -180,23 +188,58 @@ def matmul(
     >>> stack = np.ones((5, 2, 3), np.float32)
     >>> matmul(stack, np.ones(3, np.float32), queue=queue).shape
     (5, 2)
+    >>> matmul(stack, stack[0].T, queue=queue, dtype="float64").dtype
+    dtype('float64')
     """
     a, b, out = (as_array(name, array) for name, array in (("a", a), ("b", b), ("out", out)))
     queue = queue_for(queue, a, b, out)
-    multiply = functools.partial(_multiply, queue, precision, wait_for)
+    if dtype is not None:
+        a, b, dtype = _converted(a, b, out, dtype)
+    multiply = functools.partial(_multiply, queue, dtype, precision, wait_for)
     result = through_device(queue, {"a": a, "b": b}, out, multiply)[0]
     # As in NumPy, the product of two vectors on the host is a scalar.
     is_scalar = out is None and isinstance(result, np.ndarray) and not result.shape
     return result[()] if is_scalar else result
 
 
+def _converted(a: Any, b: Any, out: Any, dtype: Any) -> tuple[Any, Any, np.dtype[Any]]:
+    """The operands of a product whose result has an element type, and this type."""
+    given = {one.dtype.name for one in (a, b)}
+    as_they_are = result_dtypes(a.dtype.name) if len(given) == 1 and given <= {*DTYPES} else ()
+    on_host = [isinstance(one, np.ndarray) for one in (a, b)]
+    taken = list(as_they_are)
+    for one in DTYPES:
+        converts = (
+            operand.dtype.name == one or (is_there and np.can_cast(operand.dtype, one, "safe"))
+            for operand, is_there in zip((a, b), on_host, strict=True)
+        )
+        if one in result_dtypes(one) and all(converts):
+            taken.append(one)
+    name = dtype_name(dtype)
+    if name not in taken:
+        limit = "" if all(on_host) else ", as operands on the device are not converted"
+        raise DtypeError(
+            f"dtype is {shown(dtype)}; for a of {a.dtype} and b of {b.dtype} it can be "
+            f"{' or '.join(dict.fromkeys(taken)) or 'none'}{limit}"
+        )
+    if out is not None and out.dtype.name != name:
+        raise DtypeError(f"out is {out.dtype} and dtype is {name}; they must be the same")
+    if name not in as_they_are:
+        a, b = (
+            one if one.dtype.name == name else owned(np.asarray(one, name), owner_of(one))
+            for one in (a, b)
+        )
+    return a, b, np.dtype(name)
+
+
 def _multiply(
-    queue: cl.CommandQueue, precision: str | Enum | None, wait_for: Any, a: Any, b: Any, out: Any
-) -> tuple[Any, None]:
+    queue: cl.CommandQueue, dtype: Any, precision: str | Enum | None, wait_for: Any, a: Any, b: Any,
+    out: Any,
+) -> tuple[Any, None]:  # fmt: skip
     """Run one `gemm`, or one batch of all matrices of the stack; return the result."""
     stack, matrix = _result_shapes(tuple(a.shape), tuple(b.shape))
     if out is None:
-        dtype = np.dtype(result_dtype(a.dtype.name))
+        dtype = dtype or np.dtype(result_dtype(a.dtype.name))
         size_of("out", stack + matrix, dtype)
         out = new_array(queue, "out", stack + matrix, dtype)
     elif tuple(out.shape) != stack + matrix:

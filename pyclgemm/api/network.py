@@ -15,7 +15,7 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, shown, wrong_type
 from ..problem.precision import result_dtypes
-from ..runtime.arguments import as_array, check_queue
+from ..runtime.arguments import as_array, check_queue, dtype_name
 from ..runtime.memory import new_buffer, through_device, to_device
 from ..runtime.queue_state import PreparedCalls, queue_state
 from .dense import DenseLayer
@@ -377,10 +377,7 @@ def _conversion(dtype: Any) -> Any:
     """The function that converts weights and biases to the type that the user wants."""
     if dtype is None:
         return np.asarray
-    try:
-        name = np.dtype(dtype).name
-    except (TypeError, ValueError):
-        name = ""
+    name = dtype_name(dtype)
     if name not in _FLOATS:
         raise DtypeError(f"dtype is {shown(dtype)}; one of {', '.join(_FLOATS)} is wanted")
     return functools.partial(np.asarray, dtype=name)

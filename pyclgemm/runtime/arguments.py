@@ -100,7 +100,7 @@ def checked_sequence(name: str, members: Sequence[Any]) -> Any:
         for member in members:
             check_destination(member)
         return stack
-    return stack if owner_of(first) is first else owned(stack, owner_of(first))
+    return owned(stack, owner_of(first))
 
 
 def checked_events(events: Any) -> Collection[cl.Event]:
@@ -112,6 +112,14 @@ def checked_events(events: Any) -> Collection[cl.Event]:
         if not isinstance(event, cl.Event):
             raise DtypeError(f"wait_for has {described(event)} in it; {wanted} is wanted")
     return events
+
+
+def dtype_name(value: Any) -> str:
+    """NumPy's name of the element type that an argument `dtype` means; empty if it means none."""
+    try:
+        return np.dtype(value).name if isinstance(value, (str, type, np.dtype)) else ""
+    except (TypeError, ValueError):
+        return ""
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -28,7 +28,7 @@ class ForeignArray(np.ndarray[Any, Any]):
     owner: Any = None
 
 
-def read(name: str, array: Any) -> ForeignArray | None:
+def read(name: str, array: Any) -> NDArray[Any] | None:
     """The entries of another library's array; None if `array` has neither protocol."""
     kind = type(array)
     if not (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")):
@@ -49,8 +49,10 @@ def read(name: str, array: Any) -> ForeignArray | None:
     return owned(entries, array)
 
 
-def owned(entries: NDArray[Any], owner: Any) -> ForeignArray:
+def owned(entries: NDArray[Any], owner: Any) -> NDArray[Any]:
     """An array whose results have the type of `owner`."""
+    if isinstance(owner, np.ndarray):
+        return entries
     foreign = entries.view(ForeignArray)
     foreign.owner = owner
     return foreign

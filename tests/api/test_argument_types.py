@@ -74,7 +74,7 @@ WRONG = {
     "model": [1, None, "model", ONES, SimpleNamespace()],
     "module": [1, None, "model", ONES, {}, {"weight": VECTOR}],
     "path": [1, None, ONES, b"", {}],
-    "dtype": [1, "int8", "complex64", "nope", [], bool, ONES, True],
+    "dtype": [1, "int8", "clongdouble", "nope", [], bool, ONES, True],
     "device": [True, 1.5, b"0", ["0"], ONES, cl.Device, -1, 99, "nope"],
     **dict.fromkeys(("c", "out", "bias"), NO_ARRAYS),
     **dict.fromkeys(("a", "b", "weight", "x", "tensors", "matrix"), [*NO_ARRAYS, None]),

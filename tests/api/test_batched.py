@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import pyclgemm
 from pyclgemm import SmallConfig, SmallCpuConfig
+from pyclgemm.problem.precision import UNIT_DTYPES
 from pyclgemm.runtime.launcher import LaunchSequence
 from tests.support.arrays import assert_gemm, draw, fetched, upload
 from tests.support.buffers import COLUMN, ROW, STRIDED
@@ -270,6 +271,47 @@ def test_matmul_refuses_the_shapes_that_numpy_refuses(queue, left, right):
     words = "scalar" if () in (left, right) else re.escape(str(left))
     with pytest.raises(pyclgemm.ShapeError, match=rf"^(?=[ab] is ).*{words}"):
         pyclgemm.matmul(a, b, queue=queue)
+
+
+#: Types of a and b, and types that their result can have.
+RESULTS = [
+    ("float32", "float32", ("float32", "float64", "complex64", "complex128")),
+    ("float16", "float16", ("float16", "float32", "float64")),
+    ("bfloat16", "bfloat16", ("bfloat16", "float32")),
+    ("int8", "int8", ("int32", "float16", "float32")),
+    ("float32", "float16", ("float32", "float64")),
+    ("float64", "complex64", ("complex128",)),
+    ("uint8", "bool", ("float32",)),
+    ("int64", "int64", ("float64",)),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "wanted"), RESULTS)
+def test_matmul_to_an_element_type(queue, traits, require, rng, left, right, wanted):
+    if left in UNIT_DTYPES and traits.type != "cpu":
+        pytest.skip(f"{left} is for CPUs and matrix units")
+    # Whole numbers, whose sums are exact in all types.
+    a, b = rng.integers(0, 3, (2, 3, 5)).astype(left), rng.integers(0, 2, (5, 4)).astype(right)
+    want = a.astype("complex128") @ b.astype("complex128")
+    for dtype in wanted:
+        require(dtype if dtype in DTYPES else left)
+        for spelled in (dtype, np.dtype(dtype)):
+            got = pyclgemm.matmul(a, b, queue=queue, dtype=spelled)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.astype("complex128"), want)
+        out = np.zeros(want.shape, dtype)
+        assert pyclgemm.matmul(a, b, queue=queue, dtype=dtype, out=out) is out
+        np.testing.assert_array_equal(out, got)
+
+
+def test_matmul_of_the_device_to_an_element_type(queue, require, rng):
+    require("float16")
+    a, b = upload(queue, *draw(rng, (3, 5), (5, 4), dtype="float16"))
+    got = pyclgemm.matmul(a, b, dtype="float32")
+    assert got.dtype == "float32"
+    assert_gemm(got.get(), a.get().astype("float32"), b.get().astype("float32"))
+    with raises(pyclgemm.DtypeError, "dtype is", "float16 or float32, as operands on the device"):
+        pyclgemm.matmul(a, b, dtype="float64")
 
 
 def test_matmul_takes_views_of_stacks(queue, rng):

@@ -122,6 +122,11 @@ def test_two_vectors_give_an_array_of_no_dimensions(queue):
     np.testing.assert_allclose(got.entries, A[0] @ A[0], rtol=1e-5)
 
 
+def test_a_conversion_keeps_the_type_of_array(queue):
+    got = pyclgemm.matmul(Tensor(A.astype("int8")), B, queue=queue, dtype="float32")
+    assert type(got) is Tensor and got.entries.dtype == "float32"
+
+
 def test_strides(queue):
     got = pyclgemm.gemm(queue, Tensor(A[::-2, ::2].T), Tensor(A[::2]))
     np.testing.assert_allclose(got.entries, A[::-2, ::2].T @ A[::2], rtol=1e-5)
@@ -130,9 +135,7 @@ def test_strides(queue):
     np.testing.assert_allclose(out.entries, A @ B, rtol=1e-5)
 
 
-def test_bfloat16_that_numpy_cannot_read(queue, traits):
-    if traits.type != "cpu":
-        pytest.skip("bfloat16 needs a CPU or matrix units")
+def test_bfloat16_that_numpy_cannot_read(queue, cpu_only):
     a = np.arange(8).reshape(2, 4).astype("bfloat16")
     got = pyclgemm.gemm(queue, Tensor(a), Tensor(a), trans_b=True)
     assert type(got) is Tensor and got.entries.dtype == "bfloat16"
@@ -182,10 +185,8 @@ def test_torch(queue):
         pyclgemm.gemm(queue, a, b.to("meta"))
 
 
-def test_torch_bfloat16(queue, traits):
+def test_torch_bfloat16(queue, cpu_only):
     torch = pytest.importorskip("torch")
-    if traits.type != "cpu":
-        pytest.skip("bfloat16 needs a CPU or matrix units")
     a = torch.arange(8, dtype=torch.bfloat16).reshape(2, 4)
     out = torch.zeros(2, 2, dtype=torch.bfloat16)
     for got in (pyclgemm.gemm(queue, a, a.T), pyclgemm.gemm(queue, a, a.T, out=out)):
