@@ -75,6 +75,8 @@ from .mra.transform import (
 )
 from .runtime.arrays import PackedMatrix as PackedMatrix
 from .selection.select import Choice as Choice
+from .stream.plan import StreamPlan as StreamPlan
+from .stream.stream import stream_gemm as stream_gemm
 from .tuning.calibrate import calibrate as calibrate
 
 __version__: str

@@ -1,0 +1,271 @@
+"""Check the arguments of `stream_gemm`, and find the devices and what they offer."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+
+from ..api.epilogue import NO_EPILOGUE, Epilogue, checked_epilogue
+from ..api.prepare import Call, choose, describe_product, result_shape
+from ..codegen.launch import Schedule
+from ..device.discovery import FoundDevice, working_devices
+from ..device.probe import is_software
+from ..device.queues import default_queue
+from ..device.traits import traits_of
+from ..errors import AllocationError, ArgumentError, DtypeError, described, shown
+from ..families.registry import make_schedule, oriented
+from ..problem.matrix import parse_transposition
+from ..problem.precision import is_complex
+from ..runtime.arrays import SHARED
+from .buffers import can_be_in_place
+from .engine import Device, StreamCall
+from .links import host_threads, link_of, rates
+from .plan import DevicePlan, Member, Task
+from .sources import HostMatrix, check_host_array
+
+#: The part of a device's memory that is used where the caller names none: drivers keep some.
+_USED = 0.85
+#: The part of the host's free memory that a CPU uses.
+_USED_OF_HOST = 0.5
+#: The element type in which a result is summed over several panels, where it is another.
+_SUMS = {"float16": "float32", "bfloat16": "float32"}
+#: Sides of the product whose predicted speed is that of a device.
+_TYPICAL = 8192
+
+
+def devices_of(given: Any) -> list[Device]:
+    """The devices that the argument `devices` names."""
+    wanted = 'queues, devices, "all" or None are wanted'
+    if given is None:
+        return [_device(default_queue(), "devices")]
+    if isinstance(given, str):
+        if given != "all":
+            raise ArgumentError(f"devices is {shown(given)}; {wanted}")
+        found: list[Any] = []
+        for one in working_devices():
+            is_cpu = one.traits is not None and one.traits.type == "cpu"
+            # Two runtimes for one processor would take it from each other.
+            has_cpu = any(other.traits.type == "cpu" for other in found)
+            if not is_software(one.name) and not (is_cpu and has_cpu):
+                found.append(one)
+        given = found or working_devices()[:1]
+    if isinstance(given, (cl.CommandQueue, cl.Device, FoundDevice)):
+        given = [given]
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise DtypeError(f"devices is {described(given)}; {wanted}")
+    if not given:
+        raise ArgumentError(f"devices is empty; {wanted}")
+    return [_device(one, f"devices[{number}]") for number, one in enumerate(given)]
+
+
+def _device(given: Any, name: str) -> Device:
+    if isinstance(given, FoundDevice):
+        given = given.device
+    if isinstance(given, cl.Device):
+        given = default_queue(given)
+    if not isinstance(given, cl.CommandQueue):
+        raise DtypeError(
+            f"{name} is {described(given)}; a pyopencl.CommandQueue or a pyopencl.Device is wanted"
+        )
+    return Device(given, link_of(given.device), given.context)
+
+
+def memory_of(given: Any, device: Device) -> int:
+    """The bytes that a device may use: the argument `memory`, or what is free, with a margin."""
+    if given is not None:
+        if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer)):
+            raise DtypeError(f"memory is {shown(given)}; a number of bytes or None is wanted")
+        if given < 1:
+            raise ArgumentError(f"memory is {given}; a positive number of bytes is wanted")
+        return int(given)
+    total = int(device.queue.device.global_mem_size)
+    if not device.link.shares_memory:
+        return int(_USED * total)
+    return int(_USED_OF_HOST * min(total, _free_on_host()))
+
+
+def _free_on_host() -> int | float:
+    """The bytes of the host's memory that are free, or that files could give back."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(one for one in lines if one.startswith("MemAvailable:"))
+        return int(line.split()[1]) << 10
+    with suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return math.inf
+
+
+def stand_in(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array with a shape and a type but without its memory: nothing reads it."""
+    if 0 in shape:
+        return cl_array.empty(queue, shape, dtype)
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 256)
+    return cl_array.Array(queue, shape, np.dtype(dtype), data=buffer)
+
+
+def checked_call(
+    queue: cl.CommandQueue, a: Any, b: Any, c: Any, alpha: Any, beta: Any, trans_a: Any,
+    trans_b: Any, out: Any, epilogue: Any, precision: Any, make_out: bool,
+) -> StreamCall:  # fmt: skip
+    """The matrices and options of a call, if they fit together; `out` is made if there is none."""
+    epilogue = checked_epilogue(epilogue)
+    bias = epilogue.bias
+    if isinstance(bias, cl_array.Array):
+        bias = bias.get()
+    given = {"a": a, "b": b, "c": c, "out": out}
+    for name, array in given.items():
+        if array is not None or name in ("a", "b"):
+            check_host_array(name, array)
+    forms = {
+        name: None if array is None else stand_in(queue, tuple(array.shape), array.dtype)
+        for name, array in given.items()
+    }
+    form_of_bias = None if bias is None else stand_in(queue, bias.shape, bias.dtype)
+    of_forms = Epilogue(form_of_bias, epilogue.activation)
+    call = Call(
+        forms["a"], forms["b"], forms["c"], forms["out"], of_forms, alpha, beta, trans_a, trans_b,
+        precision,
+    )  # fmt: skip
+    call.check()
+    product = describe_product(call)
+    result = np.dtype(product.problem.result_dtype)
+    for name in ("a", "b", "c"):
+        _check_apart(name, given[name], out)
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise ArgumentError("out is a read-only array; a writable one is wanted")
+    if out is not None and not hasattr(out, "__setitem__"):
+        raise DtypeError(f"out is {described(out)}, which has no slices to write to")
+    shape = result_shape(call)
+    if out is None:
+        try:
+            out = np.empty(shape if make_out else 1, result)
+        except (MemoryError, ValueError) as error:
+            raise AllocationError(
+                f"out is {shape} and the host has no memory for it; give a numpy.memmap"
+            ) from error
+    if out.shape != shape:  # it is not written, but the plan depends on where it would lie
+        out = np.lib.stride_tricks.as_strided(
+            out, shape, (shape[1] * result.itemsize, out.itemsize)
+        )
+    is_c_read = c is not None and bool(call.beta)
+    destination = HostMatrix("out", out, written=True)
+    addend = None
+    if is_c_read:
+        addend = destination if c is out else HostMatrix("c", c)
+    trans = [parse_transposition(name, value) for name, value in
+             (("trans_a", call.trans_a), ("trans_b", call.trans_b))]  # fmt: skip
+    depth = a.shape[1] if trans[0] == "N" else a.shape[0]
+    return StreamCall(
+        HostMatrix("a", a), HostMatrix("b", b), addend, destination,
+        Epilogue(bias, epilogue.activation), call.alpha, call.beta if is_c_read else None,
+        trans[0], trans[1], precision, 0 if call.alpha == 0 else int(depth),
+        np.dtype(_SUMS.get(result.name, result.name)), is_c_read and _shares(c, out),
+        (shape[0], shape[1]), result,
+    )  # fmt: skip
+
+
+def _shares(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    return both and np.may_share_memory(one, other)
+
+
+def _check_apart(name: str, operand: Any, out: Any) -> None:
+    """Raise `ArgumentError` if an operand shares memory with `out`; c may be the same matrix."""
+    if operand is None or out is None or not _shares(operand, out):
+        return
+    if name == "c" and (operand is out or _is_same(operand, out)):
+        return
+    if isinstance(out, np.ndarray) and not np.shares_memory(operand, out):
+        return
+    raise ArgumentError(SHARED.format(name=name))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    facts = [(x.__array_interface__["data"][0], x.shape, x.strides, x.dtype) for x in (one, other)]
+    return bool(facts[0] == facts[1])
+
+
+def task_of(call: StreamCall) -> Task:
+    """The facts that decide how a product is divided."""
+    (m, n), a, b, out = call.shape, call.a, call.b, call.out
+    chunks_a = a.chunks if call.trans_a == "N" else a.chunks[::-1]
+    chunks_b = b.chunks if call.trans_b == "N" else b.chunks[::-1]
+    steps = (
+        max(out.chunks[0], chunks_a[0]), max(out.chunks[1], chunks_b[1]),
+        max(chunks_a[1], chunks_b[0]),
+    )  # fmt: skip
+    return Task(
+        m, n, call.k, 8 if is_complex(a.dtype.name) else 2, a.dtype.itemsize,
+        call.result.itemsize, call.sums.itemsize, call.c is not None, steps,
+    )  # fmt: skip
+
+
+def member_of(device: Device, name: str, call: StreamCall, memory: int, parts: int) -> Member:
+    """What a device offers for a product; raise `UnsupportedError` if it cannot compute it."""
+    sides = [max(1, min(_TYPICAL, one)) for one in (*call.shape, call.k)]
+    seconds, _ = product_facts(device, call, sides[0], sides[1], sides[2], call.result)
+    work = (8 if is_complex(call.a.dtype.name) else 2) * math.prod(sides)
+    up, down = rates(device.link, host_threads())
+    in_place = {
+        "a": device.in_place(call.a, call.a.dtype), "b": device.in_place(call.b, call.b.dtype),
+        "out": device.writes_in_place(call, call.result),
+    }  # fmt: skip
+    matrices = {"a": call.a, "b": call.b, "out": call.out}
+    letters = {"a": call.trans_a, "b": call.trans_b, "out": "N"}
+    here = frozenset(name for name, is_here in in_place.items() if is_here)
+    lines = tuple(
+        (one, _line_step(matrices[one]), matrices[one].turned != (letters[one] != "N"))
+        for one in sorted(here)
+    )
+    return Member(
+        name, memory // parts, int(device.queue.device.max_mem_alloc_size), work / seconds, up,
+        down, here, frozenset(one for one in here if matrices[one].is_mapped), lines,
+    )  # fmt: skip
+
+
+def _line_step(matrix: HostMatrix) -> int:
+    """Bytes from one line of an array to the next."""
+    return max(abs(step) for step in matrix.array.strides) if can_be_in_place(matrix.array) else 0
+
+
+def product_facts(
+    device: Device, call: StreamCall, m: int, n: int, k: int, result: np.dtype[Any]
+) -> tuple[float, int]:
+    """The predicted seconds and the scratch bytes of one product of panels."""
+    queue, dtype = device.queue, call.a.dtype
+    a = stand_in(queue, (m, k) if call.trans_a == "N" else (k, m), dtype)
+    b = stand_in(queue, (k, n) if call.trans_b == "N" else (n, k), dtype)
+    form = Call(
+        a, b, None, stand_in(queue, (m, n), result), NO_EPILOGUE, call.alpha or 1.0, None,
+        call.trans_a, call.trans_b, call.precision,
+    )  # fmt: skip
+    form.check()
+    product, choice = choose(queue, describe_product(form), None)
+    traits = traits_of(queue.device)
+    product = oriented(product, choice.config, traits)
+    schedule = Schedule(()) if 0 in (m, n) else make_schedule(product, choice.config, traits)
+    flops = 2 * m * n * max(1, k)
+    return choice.seconds or flops / 1e9, sum(schedule.workspaces.values())
+
+
+def scratch_of(device: Device, call: StreamCall, plan: DevicePlan) -> int:
+    """The scratch bytes of the products of a plan."""
+    depth = min(plan.depth, call.k)
+    result = call.result if plan.depth >= call.k else call.sums
+    return product_facts(device, call, plan.rows, plan.columns, depth, result)[1]
+
+
+def halved(member: Member) -> Member:
+    """The same device with half the memory."""
+    return replace(member, memory=member.memory // 2)

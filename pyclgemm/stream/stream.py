@@ -1,0 +1,264 @@
+"""`stream_gemm`: products of host matrices of any size, on any number of devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from ..api.epilogue import Epilogue
+from ..errors import AllocationError, PyclgemmError
+from ..runtime.arguments import check_flag, check_function
+from .engine import Device, Engine, SourceError, StreamCall
+from .feed import Feed
+from .links import host_threads
+from .plan import DevicePlan, StreamPlan, Task, Tile, fitted, plan_stream
+from .request import (
+    checked_call,
+    devices_of,
+    halved,
+    member_of,
+    memory_of,
+    scratch_of,
+    task_of,
+)
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the progress.
+_TICK = 0.1
+
+
+def stream_gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: complex | float = 1.0,
+    beta: complex | float | None = None,
+    trans_a: bool | str = False,
+    trans_b: bool | str = False,
+    out: Any = None,
+    epilogue: Epilogue | None = None,
+    precision: str | Enum | None = None,
+    devices: Any = None,
+    memory: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
+    explain: bool = False,
+) -> Any:
+    """Compute ``out = epilogue(alpha op(A) op(B) + beta C)`` for host matrices of any size.
+
+    Tiles of the result stay on a device while panels of A and B stream past. Nothing needs to fit
+    into a device's memory, and what is on disk need not fit into the host's. The call returns when
+    the result is complete.
+
+    Parameters
+    ----------
+    a, b, c, out : numpy.ndarray, numpy.memmap, or an array with shape, dtype and slices
+        The operands and the destination, two-dimensional, such as those of zarr and h5py. Shapes
+        and element types are those of `gemm`. `out` may be `c`; None makes a NumPy array.
+    alpha, beta, trans_a, trans_b, epilogue, precision
+        As for `gemm`.
+    devices : pyopencl.CommandQueue, pyopencl.Device, sequence of them, or "all", optional
+        Where the product runs. None takes the best device, "all" every device that shortens the
+        time.
+    memory : int, optional
+        The bytes of a device's memory that tiles and panels may use. None takes what is free, with
+        a margin. A CPU uses NumPy arrays where they lie, without any.
+    progress : bool or callable, optional
+        True shows a bar; a function is called with the number of elements of `out` that are done,
+        and of all.
+    explain : bool
+        Whether to return the plan and compute nothing.
+
+    Returns
+    -------
+    numpy.ndarray or the type of `out`, or StreamPlan
+        `out`; the plan if `explain` is true.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError, UnsupportedError
+        As for `gemm`.
+    AllocationError
+        If `memory` holds no tile, or the device refuses even small ones.
+    PyclgemmError
+        The fault of the last device, if all of them fail. Its message and its attribute `done` say
+        which rows and columns of `out` are done.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    >>> stream_gemm(a, a, trans_b=True)
+    array([[ 5., 14.],
+           [14., 50.]], dtype=float32)
+    """
+    check_flag("explain", explain)
+    if progress is not None and not isinstance(progress, bool):
+        check_function("progress", progress, "True, False or a function of two numbers")
+    members = devices_of(devices)
+    call = checked_call(
+        members[0].queue, a, b, c, alpha, beta, trans_a, trans_b, out, epilogue, precision,
+        make_out=not explain,
+    )  # fmt: skip
+    task = task_of(call)
+    named = {_name(members, number): device for number, device in enumerate(members)}
+    offers = [
+        member_of(device, name, call, memory_of(memory, device), 1)
+        for name, device in named.items()
+    ]
+    if 0 in call.shape:
+        return StreamPlan((), (), (), 0.0) if explain else call.out.array
+    plan = plan_stream(task, offers, lambda one: scratch_of(named[one.member.name], call, one))
+    if explain:
+        return plan
+    _log.debug("%s", plan)
+    with _shown(progress) as report:
+        _Run(call, task, plan, named).run(report)
+    return call.out.array
+
+
+def _name(devices: list[Device], number: int) -> str:
+    """The name of a device, with a number if there are several of the name."""
+    names = [one.queue.device.name.strip() for one in devices]
+    same = names[:number].count(names[number])
+    return f"{names[number]} #{same + 1}" if names.count(names[number]) > 1 else names[number]
+
+
+@contextmanager
+def _shown(progress: Any) -> Iterator[Callable[[int, int], object] | None]:
+    """A function that shows the progress, or None."""
+    if progress is not True:
+        yield progress or None
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bar:
+        shown = bar.add_task("product")
+        yield lambda done, total: bar.update(shown, completed=done, total=total)
+
+
+@dataclass
+class _Run:
+    """A product in progress on some devices."""
+
+    call: StreamCall
+    task: Task
+    plan: StreamPlan
+    devices: Mapping[str, Device]
+    _fatal: list[BaseException] = field(default_factory=list)
+    _faults: list[tuple[str, BaseException]] = field(default_factory=list)
+
+    def run(self, report: Callable[[int, int], object] | None) -> None:
+        """Compute all tiles; raise if no device is left, with what is done."""
+        plans = {plan.member.name: plan for plan in self.plan.devices}
+        tiles = self.plan.tiles
+        rates = {name: len(tiles) / max(plan.seconds, 1e-9) for name, plan in plans.items()}
+        feed = Feed(tiles, rates, once=self.call.updates)
+        threads = host_threads()
+        pool = ThreadPoolExecutor(threads, "pyclgemm-host")
+        workers = [
+            threading.Thread(target=self._work, args=(plan, feed, pool, threads), name=name)
+            for name, plan in plans.items()
+        ]
+        warned = 0
+        reported = -1
+        try:
+            for worker in workers:
+                worker.start()
+            while any(worker.is_alive() for worker in workers):
+                feed.wait(_TICK)
+                done, total = feed.progress()
+                if report is not None and done > reported:
+                    report(done, total)
+                    reported = done
+                for name, fault in self._faults[warned:]:
+                    warned += 1
+                    if not feed.is_complete or len(plans) > warned:
+                        _warn(name, fault)
+        finally:
+            feed.stop()
+            _join(workers)
+            pool.shutdown(wait=True)
+            self.call.out.flush()
+        if report is not None and feed.progress()[0] > reported:
+            report(*feed.progress())
+        if self._fatal:
+            raise _with_done(self._fatal[0], feed.done)
+        if not feed.is_complete:
+            raise _with_done(self._faults[-1][1], feed.done)
+
+    def _work(self, plan: DevicePlan, feed: Feed, pool: ThreadPoolExecutor, threads: int) -> None:
+        """The thread of a device: again with less memory if it lacks some, until it fails."""
+        name = plan.member.name
+        device = self.devices[name]
+        fit = partial(scratch_of, device, self.call)
+        while True:
+            try:
+                Engine(device, plan, self.call, feed, pool, threads).run()
+                return
+            except SourceError as error:
+                assert error.__cause__ is not None
+                self._fatal.append(error.__cause__)
+                feed.stop()
+                return
+            except BaseException as error:
+                fault = error
+            smaller = None
+            if isinstance(fault, AllocationError):
+                with suppress(PyclgemmError):
+                    smaller = fitted(self.task, halved(plan.member), 1, fit)
+            can_repeat = feed.give_back(name, leaves=smaller is None)
+            if not can_repeat:
+                self._fatal.append(fault)
+                feed.stop()
+                return
+            if smaller is None:
+                self._faults.append((name, fault))
+                return
+            _log.debug("%s lacks memory, a smaller tile is tried: %s", name, fault)
+            plan = smaller
+
+
+def _warn(name: str, fault: BaseException) -> None:
+    warnings.warn(
+        f"{name} is dropped, and the other devices end the product: {fault}", RuntimeWarning,
+        stacklevel=4,
+    )  # fmt: skip
+
+
+def _join(workers: list[threading.Thread]) -> None:
+    """Wait for threads, also if Ctrl-C comes again; it is raised at the end."""
+    interrupted = None
+    for worker in workers:
+        while worker.is_alive():
+            try:
+                worker.join()
+            except KeyboardInterrupt as error:
+                interrupted = error
+    if interrupted is not None:
+        raise interrupted
+
+
+def _with_done(fault: BaseException, done: list[Tile]) -> BaseException:
+    """The fault, with the parts of `out` that are done in its message and in `done`."""
+    blocks = sorted(tile.block for tile in done)
+    shown = "; ".join(map(str, blocks[:8])) or "nothing"
+    more = f"; and {len(blocks) - 8} more blocks" if len(blocks) > 8 else ""
+    fault.done = tuple(  # type: ignore[attr-defined]
+        (slice(block.top, block.bottom), slice(block.left, block.right)) for block in blocks
+    )
+    text = f"of out these are done: {shown}{more}"
+    if isinstance(fault, PyclgemmError) and fault.args:
+        fault.args = (f"{fault.args[0]}; {text}", *fault.args[1:])
+    elif hasattr(fault, "add_note"):
+        fault.add_note(text)
+    return fault
