@@ -401,8 +401,10 @@ class Engine:
     def _multiply(self) -> None:
         """Enqueue the products of the steps, in order."""
         call, queue = self.call, self.device.queue
-        whole = Epilogue(self._bias, call.epilogue.activation)
         while (step := self._get(self._steps)) is not None:
+            left, right = step.tile.block[2:]
+            bias = None if self._bias is None else self._bias[left:right]
+            last = Epilogue(bias, call.epilogue.activation)
             c, beta = (step.c, call.beta) if step.is_first else (step.result, 1.0)
             if step.is_first and self._out_in_place:
                 self.feed.write_begins(step.whole)
@@ -410,7 +412,7 @@ class Engine:
             _, event = gemm(
                 queue, step.a, step.b, c, alpha=call.alpha, beta=None if c is None else beta,
                 trans_a=call.trans_a, trans_b=call.trans_b, out=step.result,
-                epilogue=whole if step.is_last else NO_EPILOGUE, precision=call.precision,
+                epilogue=last if step.is_last else NO_EPILOGUE, precision=call.precision,
                 wait_for=None if step.event is None else [step.event], return_event=True,
             )  # fmt: skip
             with InRuntime():

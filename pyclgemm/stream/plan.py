@@ -312,10 +312,8 @@ def fitted(
 ) -> DevicePlan:
     """The plan of a device that leaves room for the scratch space of its products."""
     budget = member.memory
-    for _ in range(8):
+    while True:
         plan = plan_device(task, replace(member, memory=budget), least_tiles)
-        scratch = fit(plan)
-        if plan.memory + scratch <= member.memory:
-            break
-        budget = max(0, min(member.memory - scratch, int(0.8 * budget)))
-    return replace(plan, member=member)
+        if plan.memory + fit(plan) <= member.memory:
+            return replace(plan, member=member)
+        budget = int(0.8 * budget)

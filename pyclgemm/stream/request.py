@@ -260,7 +260,9 @@ def product_facts(
 
 
 def scratch_of(device: Device, call: StreamCall, plan: DevicePlan) -> int:
-    """The scratch bytes of the products of a plan."""
+    """The scratch bytes of the products of a plan; those of a CPU are some MB, and not counted."""
+    if device.link.shares_memory:
+        return 0
     depth = min(plan.depth, call.k)
     result = call.result if plan.depth >= call.k else call.sums
     return product_facts(device, call, plan.rows, plan.columns, depth, result)[1]

@@ -182,7 +182,7 @@ class _Run:
                     reported = done
                 for name, fault in self._faults[warned:]:
                     warned += 1
-                    if not feed.is_complete or len(plans) > warned:
+                    if warned < len(plans):  # the fault of the last one is raised
                         _warn(name, fault)
         finally:
             feed.stop()
