@@ -153,31 +153,40 @@ class Slots:
 
 
 class Staging:
-    """Pinned buffers of equal size, taken in turn."""
+    """At most `count` pinned buffers of equal size, for one thread that takes them.
 
-    def __init__(self, queue: cl.CommandQueue, count: int, size: int) -> None:
+    They are made as they are needed, as pinning 100 MB takes some 50 ms.
+    """
+
+    def __init__(self, context: cl.Context, count: int, size: int) -> None:
         self.size = size
-        self._queue = queue
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        access = cl.map_flags.READ | cl.map_flags.WRITE
-        self._maps: list[Any] = []
+        self._count = count
+        #: A queue of its own, as mapping waits for the commands before it.
+        self._queue = cl.CommandQueue(context)
+        self._made: list[tuple[cl.Buffer, Any]] = []
         self._free = threading.Semaphore(0)
         self._idle: list[NDArray[Any]] = []
-        self._buffers = []
-        with InRuntime():
-            for _ in range(count):
-                buffer = cl.Buffer(queue.context, flags, size)
-                memory, _ = cl.enqueue_map_buffer(queue, buffer, access, 0, (size,), np.uint8)
-                self._buffers.append(buffer)
-                self._maps.append(memory)
-                self.give(memory)
 
     def take(self, is_stopped: Callable[[], bool]) -> NDArray[Any]:
         """A buffer that nobody uses; waits for one."""
-        while not self._free.acquire(timeout=POLL):
+        while not self._free.acquire(timeout=0 if len(self._made) < self._count else POLL):
             if is_stopped():
                 raise Stopped
+            if len(self._made) < self._count:
+                return self._make()
         return self._idle.pop()
+
+    def _make(self) -> NDArray[Any]:
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        with InRuntime():
+            buffer = cl.Buffer(self._queue.context, flags, self.size)
+            memory: NDArray[Any]
+            memory, _ = cl.enqueue_map_buffer(
+                self._queue, buffer, access, 0, (self.size,), np.uint8
+            )
+        self._made.append((buffer, memory.base))
+        return memory
 
     def give(self, memory: NDArray[Any]) -> None:
         """Return a buffer."""
@@ -188,9 +197,9 @@ class Staging:
         """Unmap and free all buffers, once no copy uses them."""
         with InRuntime():
             self._idle.clear()
-            for memory, buffer in zip(self._maps, self._buffers, strict=True):
-                memory.base.release(self._queue)
-                self._queue.finish()
+            for _, mapping in self._made:
+                mapping.release(self._queue)
+            self._queue.finish()
+            for buffer, _ in self._made:
                 buffer.release()
-            self._maps.clear()
-            self._buffers.clear()
+            self._made.clear()

@@ -223,6 +223,7 @@ class Engine:
     def _allocate(self, stack: ExitStack) -> None:
         """Make slots and staging buffers; raise `AllocationError` if the memory is lacking."""
         call, plan, queue = self.call, self.plan, self.device.queue
+        context = self.device.context
         self._panels = max(1, -(-call.k // plan.depth))
         self._tile_dtype = call.out.dtype if self._panels == 1 else call.sums
         self._c_in_place = call.c is not None and self.device.in_place(call.c, self._tile_dtype)
@@ -257,9 +258,9 @@ class Engine:
             lines = max(one.chunks[one.turned] for one in (call.a, call.b, call.out))
             longest = padded(max(m, n, k), max(size, item)) * max(size, item)
             stage = max(stage, longest * max(1, min(lines, _MOST_STAGE // longest)))
-            self._staging = Staging(self._up, self.threads + 3, stage)
+            self._staging = Staging(context, self.threads + 3, stage)
             stack.callback(self._staging.release)
-            self._returning = Staging(self._down, self.threads + 1, stage)
+            self._returning = Staging(context, self.threads + 1, stage)
             stack.callback(self._returning.release)
 
     # -- the thread that reads ------------------------------------------------------------------

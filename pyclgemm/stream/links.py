@@ -62,7 +62,7 @@ def _shares_memory(queue: cl.CommandQueue) -> bool:
 
 
 def _measured(queue: cl.CommandQueue) -> Link:
-    staging = Staging(queue, 1, _BYTES)
+    staging = Staging(queue.context, 1, _BYTES)
     memory = staging.take(lambda: False)
     content = np.ones(_BYTES, np.uint8)
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, _BYTES)
