@@ -27,6 +27,7 @@ class Feed:
         self._once = once  # a tile whose writing has begun cannot be computed again
         self._begun: set[Tile] = set()
         self._changed = threading.Condition()
+        self._ended = 0
         self.is_stopped = False
         self.done: list[Tile] = []
 
@@ -113,7 +114,15 @@ class Feed:
             self.is_stopped = True
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until something changes, for at most these seconds."""
+    def leave(self) -> None:
+        """A device's thread ends."""
         with self._changed:
-            self._changed.wait(seconds)
+            self._ended += 1
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something changes, for at most these seconds; False once all devices ended."""
+        with self._changed:
+            if self._ended < len(self._rates):
+                self._changed.wait(seconds)
+            return self._ended < len(self._rates)

@@ -7,6 +7,7 @@ from the speeds of the transfers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ LINE_BYTES = 256
 _STEP_SECONDS = 5e-4
 #: Numbers of tiles along a dimension, and of panels along k, that are compared.
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
+#: From this side on tiles have a multiple of the tiles of kernels.
+_LARGE, _LARGE_STEP = 2048, 256
 #: Tiles of C on a device: one is multiplied while the one before is written back.
 _RESULTS = 2
 #: Panels on their way: one is multiplied, one waits, and one arrives.
@@ -169,6 +172,7 @@ def padded(length: int, itemsize: int) -> int:
 def _side(extent: int, count: int, step: int) -> int:
     """The side of `count` nearly equal parts of an extent, a multiple of a step if it is larger."""
     side = -(-extent // count)
+    step = max(step, _LARGE_STEP) if side >= _LARGE else step
     step = step if step < side else min(64, step)
     if step < side < extent:
         side = min(extent, -(-side // step) * step)
@@ -180,6 +184,7 @@ def _sides(extent: int, step: int) -> list[int]:
     return sorted({_side(extent, count, max(step, 64)) for count in counts}, reverse=True)
 
 
+@functools.lru_cache(maxsize=256)
 def plan_device(task: Task, member: Member, least_tiles: int = 1) -> DevicePlan:
     """Find the tiles and panels of least predicted time; raise `AllocationError` if none fits.
 
@@ -188,6 +193,7 @@ def plan_device(task: Task, member: Member, least_tiles: int = 1) -> DevicePlan:
     """
     best: DevicePlan | None = None
     depths = _sides(max(1, task.k), task.steps[2])
+    least_seconds = 1.03 * (task.flops / member.flops + _STEP_SECONDS)
     for rows in _sides(task.m, task.steps[0]):
         for columns in _sides(task.n, task.steps[1]):
             tiles = -(-task.m // rows) * -(-task.n // columns)
@@ -198,6 +204,8 @@ def plan_device(task: Task, member: Member, least_tiles: int = 1) -> DevicePlan:
             if long > 8 * short and short < 1024 and rows != task.m and columns != task.n:
                 continue
             for depth in depths:
+                if best is not None and best.seconds <= least_seconds:
+                    return best
                 for plan in _candidates(task, member, rows, columns, depth):
                     if best is None or plan.seconds < 0.999 * best.seconds:
                         best = plan

@@ -165,32 +165,29 @@ class _Run:
         feed = Feed(tiles, rates, once=self.call.updates)
         threads = host_threads()
         pool = ThreadPoolExecutor(threads, "pyclgemm-host")
+
+        def work(plan: DevicePlan) -> None:
+            try:
+                self._work(plan, feed, pool, threads)
+            finally:
+                feed.leave()
+
         workers = [
-            threading.Thread(target=self._work, args=(plan, feed, pool, threads), name=name)
+            threading.Thread(target=work, args=(plan,), name=f"pyclgemm-{name}")
             for name, plan in plans.items()
         ]
-        warned = 0
-        reported = -1
+        shown = _Shown(feed, report, self._faults, len(plans))
         try:
             for worker in workers:
                 worker.start()
-            while any(worker.is_alive() for worker in workers):
-                feed.wait(_TICK)
-                done, total = feed.progress()
-                if report is not None and done > reported:
-                    report(done, total)
-                    reported = done
-                for name, fault in self._faults[warned:]:
-                    warned += 1
-                    if warned < len(plans):  # the fault of the last one is raised
-                        _warn(name, fault)
+            while feed.wait(_TICK):
+                shown.update()
+            shown.update()
         finally:
             feed.stop()
             _join(workers)
             pool.shutdown(wait=True)
             self.call.out.flush()
-        if report is not None and feed.progress()[0] > reported:
-            report(*feed.progress())
         if self._fatal:
             raise _with_done(self._fatal[0], feed.done)
         if not feed.is_complete:
@@ -228,11 +225,29 @@ class _Run:
             plan = smaller
 
 
-def _warn(name: str, fault: BaseException) -> None:
-    warnings.warn(
-        f"{name} is dropped, and the other devices end the product: {fault}", RuntimeWarning,
-        stacklevel=4,
-    )  # fmt: skip
+@dataclass
+class _Shown:
+    """What the caller's thread tells: the progress, and the devices that were dropped."""
+
+    feed: Feed
+    report: Callable[[int, int], object] | None
+    faults: list[tuple[str, BaseException]]
+    devices: int
+    _reported: int = -1
+    _warned: int = 0
+
+    def update(self) -> None:
+        """Tell what is new."""
+        done, total = self.feed.progress()
+        if self.report is not None and done > self._reported:
+            self._reported = done
+            self.report(done, total)
+        for name, fault in self.faults[self._warned : self.devices - 1]:
+            self._warned += 1
+            warnings.warn(
+                f"{name} is dropped, and the other devices end the product: {fault}",
+                RuntimeWarning, stacklevel=5,
+            )  # fmt: skip
 
 
 def _join(workers: list[threading.Thread]) -> None:
