@@ -126,7 +126,7 @@ def tensordot(
            [12., 12.]], dtype=float32)
     """
     a, b = _as_operand("a", a), _as_operand("b", b)
-    left, right = _axes_of(axes, a.shape, b.shape)
+    left, right = axes_of(axes, a.shape, b.shape)
     # Any distinct characters are labels.
     first = [chr(256 + axis) for axis in range(len(a.shape))]
     second = [chr(512 + axis) for axis in range(len(b.shape))]
@@ -199,7 +199,7 @@ def _planned(
     return inputs, output, path
 
 
-def _axes_of(axes: Any, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def axes_of(axes: Any, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """The axes of a and of b to sum over, from 0; raise `ArgumentError` unless they fit."""
     try:
         if isinstance(axes, Integral):

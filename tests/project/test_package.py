@@ -38,6 +38,9 @@ ROOMS = [module.name for module in MODULES if module.ispkg]
 #: Packages of an extra that the examples of a module need.
 NEEDED = {
     "pyclgemm.api.network": ("sklearn", "onnx"),
+    **{
+        one.name: ("dask", "distributed") for one in MODULES if one.name.startswith("pyclgemm.dask")
+    },
     "pyclgemm.tuning.search": ("optuna",),
     "pyclgemm.tuning.tuner": ("optuna",),
 }

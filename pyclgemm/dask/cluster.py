@@ -1,0 +1,102 @@
+"""Clusters on this machine, with a process for each device."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import distributed
+import pyopencl as cl
+
+from ..device.discovery import DEVICE_VARIABLE, choose_device
+from ..device.queues import devices as working_devices
+from ..device.threads import VARIABLE as PIN_THREADS
+from ..errors import ArgumentError, UnsupportedError, shown
+from .devices import RESOURCE, Devices
+from .placement import Placement
+
+
+def local_cluster(
+    devices: Iterable[int | str] | None = None, *, cache_bytes: int | None = None, **options: Any
+) -> distributed.SpecCluster:
+    """Start a Dask cluster on this machine with a process of one thread for each device.
+
+    Each process sees its device as ``$PYCLGEMM_DEVICE`` and has the plugin `Devices`.
+
+    Parameters
+    ----------
+    devices : iterable of int or str, optional
+        Ranks or names, as for `pyclgemm.default_queue`. A device that is named several times has as
+        many processes. None takes all GPUs and accelerators, or without any the best CPU.
+    cache_bytes : int, optional
+        As for `Devices`, in each process.
+    options
+        For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
+
+    Returns
+    -------
+    distributed.SpecCluster
+        It is given to `distributed.Client`, and closed at the end.
+
+    Raises
+    ------
+    ArgumentError, UnsupportedError
+        If a device is unknown, or none works.
+
+    Examples
+    --------
+    >>> from distributed import Client  # doctest: +SKIP
+    >>> with local_cluster() as cluster, Client(cluster):  # doctest: +SKIP
+    ...     c = matmul(a, b).compute()
+    """
+    ranks = _ranks(devices)
+    times = Counter(ranks)
+    options = {"dashboard_address": ":8787", **options}
+    is_shown = options.pop("dashboard", options["dashboard_address"] is not None)
+    scheduler = {
+        "cls": distributed.Scheduler,
+        "options": {
+            "host": "127.0.0.1", "port": 0, "dashboard": is_shown, "plugins": (Placement(),),
+            **options,
+        },
+    }  # fmt: skip
+    memory = distributed.system.MEMORY_LIMIT // len(ranks)
+    workers = {}
+    for number, rank in enumerate(ranks):
+        environment = {DEVICE_VARIABLE: str(rank)}
+        if times[rank] > 1:  # several busy processes share the CPUs
+            environment[PIN_THREADS] = "0"
+        workers[number] = {
+            "cls": distributed.Nanny,
+            "options": {
+                "nthreads": 1, "env": environment, "memory_limit": memory, "host": "127.0.0.1",
+                "resources": {RESOURCE: 1}, "plugins": (Devices(cache_bytes=cache_bytes),),
+                "dashboard": False, "silence_logs": logging.WARNING,
+            },
+        }  # fmt: skip
+    return distributed.SpecCluster(
+        workers=workers, scheduler=scheduler, name="pyclgemm", silence_logs=logging.WARNING
+    )
+
+
+def _ranks(devices: Iterable[int | str] | None) -> list[int]:
+    """The ranks of the devices that are named."""
+    known = working_devices()
+    if not known:
+        choose_device(None)  # says what helps
+        raise UnsupportedError("no OpenCL device works")
+    if devices is None:
+        ranks = [
+            rank
+            for rank, found in enumerate(known)
+            if found.device is not None and not found.device.type & cl.device_type.CPU
+        ]
+        return ranks or [known.index(choose_device(None))]
+    if isinstance(devices, (str, bytes)) or not isinstance(devices, Iterable):
+        raise ArgumentError(f"devices is {shown(devices)}; a list of ranks or names is wanted")
+    ranks = [known.index(choose_device(str(one))) for one in devices]
+    if not ranks:
+        raise ArgumentError("devices is empty; at least one is wanted")
+    return ranks

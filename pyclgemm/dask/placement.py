@@ -1,0 +1,214 @@
+"""Where tiles are computed and blocks are made: a grid of workers.
+
+Annotations of a graph's layers do not last: Dask drops them when it fuses tasks, which it does
+unless it is told otherwise. So a plugin of the scheduler sets, as annotations do, which worker
+each task is restricted to.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from .devices import RESOURCE
+from .tile import Contraction, Tile
+
+
+def best_grid(rows: int, columns: int, workers: int) -> tuple[int, int]:
+    """The grid (pr, pc) of at most `workers` for rows x columns tiles.
+
+    It has the fewest tiles on the busiest worker, and of such grids the one that moves least:
+    each of pr rows of workers receives all of B, and each of pc columns all of A.
+    """
+
+    def cost(grid: tuple[int, int]) -> tuple[int, int]:
+        pr, pc = grid
+        busiest = math.ceil(rows / pr) * math.ceil(columns / pc)
+        return busiest, (pc - 1) * rows + (pr - 1) * columns
+
+    grids = [
+        (pr, pc)
+        for pr in range(1, min(rows, workers) + 1)
+        for pc in range(1, min(columns, workers // pr) + 1)
+    ]
+    return min(grids, key=cost)
+
+
+class Placement(SchedulerPlugin):  # type: ignore[misc]
+    """Restricts each tile to a worker of its product's grid, and its blocks to one that reads them.
+
+    If any worker offers the resource "pyclgemm", only those that do are taken, and a tile holds it.
+    If a worker is lost, its tasks may run anywhere.
+    """
+
+    name = "pyclgemm-placement"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, set[Any]] = defaultdict(set)  # keys by the worker's address
+
+    async def start(self, scheduler: Any) -> None:
+        """Keep the scheduler."""
+        self._scheduler = scheduler
+
+    def update_graph(self, scheduler: Any, *, tasks: Iterable[Any], **_: Any) -> None:
+        """Place the tiles among new tasks, and what they depend on."""
+        products = defaultdict(list)
+        for key in tasks:
+            task = scheduler.tasks.get(key)
+            found = task and _tile_of(task.run_spec)
+            if found and not (task.worker_restrictions or task.host_restrictions):
+                (name, *index), tile = found
+                if tile.grid is not None:
+                    products[name, tile].append((tuple(index), task))
+        for (_, tile), members in products.items():
+            self._place(scheduler, tile, members)
+
+    def _place(self, scheduler: Any, tile: Tile, members: list[tuple[Any, Any]]) -> None:
+        """Place the tiles of a product."""
+        offering = scheduler.resources.get(RESOURCE, {})
+        workers = sorted(
+            (one for one in scheduler.workers.values() if not offering or one.address in offering),
+            key=lambda one: (one.host, str(one.name), one.address),
+        )
+        if not workers:
+            return
+        cells = _cells([index for index, _ in members], tile.contraction)
+        grid = tile.grid
+        if not isinstance(grid, tuple):
+            rows, columns = (1 + max(numbers) for numbers in zip(*cells, strict=True))
+            grid = best_grid(rows, columns, len(workers))
+        workers = [one.address for one in workers]
+        readers: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+        for cell, (_, task) in zip(cells, members, strict=True):
+            for block in task.dependencies:
+                readers[block].append(cell)
+        places = _places(readers, workers, grid)
+        for cell, (_, task) in zip(cells, members, strict=True):
+            self._pin(task, places[cell])
+            if offering:
+                task.resource_restrictions = {RESOURCE: 1}
+        made: Counter[str] = Counter()
+        for block in sorted(readers, key=lambda one: one.priority or ()):
+            worker = min(
+                {places[cell] for cell in readers[block]}, key=lambda one: (made[one], one)
+            )
+            for task in _chain(block):
+                if task.state not in ("memory", "processing") and not _is_restricted(task):
+                    self._pin(task, worker)
+            made[worker] += 1
+
+    def _pin(self, task: Any, worker: str) -> None:
+        """Restrict a task to a worker."""
+        task.worker_restrictions = {worker}
+        self._pinned[worker].add(task.key)
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        """Let the tasks of a worker that is lost run anywhere."""
+        stuck = {}
+        for key in self._pinned.pop(worker, ()):
+            task = scheduler.tasks.get(key)
+            if task is not None and task.worker_restrictions == {worker}:
+                task.worker_restrictions = None
+                if task.state == "no-worker":
+                    stuck[key] = "processing"
+        scheduler.transitions(stuck, stimulus_id=f"pyclgemm-{worker}-{time.time()}")
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """Forget tasks that are gone."""
+        if finish == "forgotten":
+            for keys in self._pinned.values():
+                keys.discard(key)
+
+
+def _cells(indices: Sequence[Sequence[int]], contraction: Contraction) -> list[tuple[int, int]]:
+    """Row and column of each tile of a product as a matrix of tiles, batches along its rows."""
+    extents = [1 + max(numbers) for numbers in zip(*indices, strict=True)]
+    cells = []
+    for index in indices:
+        row = column = 0
+        for label, number, extent in zip(contraction.out, index, extents, strict=True):
+            if label in contraction.columns:
+                column = column * extent + number
+            else:
+                row = row * extent + number
+        cells.append((row, column))
+    return cells
+
+
+def _places(
+    readers: Mapping[Any, Sequence[tuple[int, int]]],
+    workers: Sequence[str],
+    grid: tuple[int, int],
+) -> dict[tuple[int, int], str]:
+    """The worker of each cell: rows and columns go where most of their blocks are or will be."""
+    affinities: tuple[Any, Any] = defaultdict(Counter), defaultdict(Counter)
+    for block, cells in readers.items():
+        homes = {one.address for one in block.who_has or ()} or block.worker_restrictions or ()
+        for axis in (0, 1):
+            numbers = {cell[axis] for cell in cells}
+            for number in numbers:
+                affinities[axis][number].update()  # so that it is known
+            if len(numbers) == 1:  # a block of a along rows, of b along columns
+                for home in set(homes) & set(workers):
+                    position = divmod(workers.index(home), grid[1])[axis]
+                    affinities[axis][number][position] += max(block.nbytes, 1)
+    rows, columns = (
+        _shared_out(affinity, parts) for affinity, parts in zip(affinities, grid, strict=True)
+    )
+    return {
+        (row, column): workers[(rows[row] * grid[1] + columns[column]) % len(workers)]
+        for cells in readers.values()
+        for row, column in cells
+    }
+
+
+def _shared_out(affinity: Mapping[int, Counter[int]], parts: int) -> dict[int, int]:
+    """A part for each number: as many for each, the one of most affinity, in turn if equal."""
+    free = dict.fromkeys(range(parts), math.ceil(len(affinity) / parts))
+    found = {}
+
+    def advantage(number: int) -> tuple[int, int]:
+        best = [count for _, count in affinity[number].most_common(2)] + [0, 0]
+        return best[1] - best[0], number
+
+    for number in sorted(affinity, key=advantage):
+        part = max(
+            (one for one in free if free[one]),
+            key=lambda one: (affinity[number][one], -((one - number) % parts)),
+        )
+        found[number] = part
+        free[part] -= 1
+    return found
+
+
+def _is_restricted(task: Any) -> bool:
+    return bool(task.worker_restrictions or task.host_restrictions or task.resource_restrictions)
+
+
+def _chain(task: Any) -> Iterator[Any]:
+    """A task, and those before it that nothing else needs."""
+    yield task
+    while len(task.dependencies) == 1:
+        (task,) = task.dependencies
+        if len(task.dependents) != 1:
+            return
+        yield task
+
+
+def _tile_of(spec: Any) -> tuple[Any, Tile] | None:
+    """The key and function of the tile that a task computes, alone or fused with what follows."""
+    function = getattr(spec, "func", None)
+    if isinstance(function, Tile):
+        return spec.key, function
+    for part in getattr(spec, "args", ()):
+        if isinstance(part, dict):
+            for inner in part.values():
+                if found := _tile_of(inner):
+                    return found
+    return None

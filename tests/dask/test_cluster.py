@@ -1,0 +1,146 @@
+"""Products on a cluster of four processes: where tasks run, what is moved, and lost workers."""
+
+import os
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import pyclgemm
+from pyclgemm.device.queues import devices
+from tests.support.checks import raises
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.skipif(not devices(), reason="no OpenCL device")
+
+import pyclgemm.dask as pd  # noqa: E402
+from pyclgemm.dask.placement import _shared_out, best_grid  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A client of four processes that share the best CPU."""
+    rank = next(number for number, one in enumerate(devices()) if one.traits.type == "cpu")
+    cluster = pd.local_cluster([rank] * 4, dashboard_address=None)
+    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(4)
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def current(client):
+    with client.as_current():
+        yield
+
+
+def moved_bytes(client):
+    logs = client.run(
+        lambda dask_worker: sum(one["total"] for one in dask_worker.transfer_incoming_log)
+    )
+    return sum(logs.values())
+
+
+def random(shape, chunks, seed=0):
+    return da.random.default_rng(seed).random(shape, chunks=chunks, dtype="float32")
+
+
+def workers_of(client, array):
+    """The worker that has each block."""
+    held = client.who_has(distributed.futures_of(array))
+    return {key[1:]: workers for key, workers in held.items()}
+
+
+@pytest.mark.parametrize("follows", [lambda c: c, lambda c: c * 1, lambda c: c.T])
+def test_tiles_lie_on_a_grid_and_each_block_is_sent_once_to_each_reader(client, follows):
+    a, b = random((96, 96), 8), random((96, 96), 8, 1)
+    before = moved_bytes(client)
+    c = follows(pd.matmul(a, b)).persist()
+    distributed.wait(c)
+    # Each of 2 x 2 workers needs half of a and half of b, and makes a quarter of each.
+    assert moved_bytes(client) - before == a.nbytes + b.nbytes
+    homes = workers_of(client, c)
+    assert all(len(workers) == 1 for workers in homes.values())
+    assert {homes[0, 0], homes[0, 1], homes[1, 0], homes[1, 1]} == set(homes.values())
+    assert all(homes[i, j] == homes[i % 2, j % 2] for i, j in homes)
+
+
+def test_tiles_go_where_their_blocks_are(client):
+    a, b = random((96, 96), 8), random((96, 96), 8, 1)
+    a, b = dask.persist(a, b)
+    distributed.wait([a, b])
+    before = moved_bytes(client)
+    got = pd.matmul(a, b).sum()
+    np.testing.assert_allclose(got.compute(), (a.sum(0) @ b.sum(1)).compute(), rtol=1e-5)
+    assert moved_bytes(client) - before <= 3.1 * a.nbytes
+
+
+@pytest.mark.parametrize("grid", [(1, 4), (4, 1), (1, 1)])
+def test_a_grid_of_the_user_s(client, grid):
+    c = pd.matmul(random((16, 8), 4), random((8, 16), 4), grid=grid).persist()
+    distributed.wait(c)
+    homes = workers_of(client, c)
+    assert len(set(homes.values())) == grid[0] * grid[1]
+    assert all(homes[i, j] == homes[i % grid[0], j % grid[1]] for i, j in homes)
+
+
+def test_devices_report_to_the_scheduler(client):
+    pd.matmul(random((64, 64), 16), random((64, 64), 16)).compute()
+    reports = client.run(lambda dask_worker: dask_worker.metrics["pyclgemm"](None))
+    assert len(reports) == 4
+    for one in reports.values():
+        assert one["device"] and one["busy"] >= one["product"] > 0
+    offered = client.run(lambda dask_worker: dask_worker.state.total_resources)
+    assert set(map(str, offered.values())) == {"{'pyclgemm': 1}"}
+
+
+def test_a_layer_on_workers(client):
+    layer = pd.Layer(np.eye(4, dtype="float32"), activation="relu")
+    got = pd.dense(random((40, 4), (5, 2)) - 0.5, layer)
+    np.testing.assert_array_equal(got.min().compute(), 0)
+
+
+def test_a_killed_worker_changes_no_result(client):
+    """A task of it ends its process, the first time."""
+    doomed = sorted(client.scheduler_info(-1)["workers"])[0]
+    pid = client.run(os.getpid)[doomed]
+
+    def kill_once(block):
+        worker = distributed.get_worker()
+        if os.getpid() == pid and any("tile" in str(key) for key in worker.data):
+            os.kill(pid, signal.SIGKILL)
+        return block
+
+    a, b = (random((48, 48), 8, seed).persist() for seed in (0, 1))
+    wanted = da.matmul(a, b).compute()
+    distributed.wait([a, b])
+    c = pd.matmul(a.map_blocks(kill_once, dtype=a.dtype), b)
+    got = c.map_blocks(kill_once, dtype=a.dtype).compute()
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    client.wait_for_workers(4)
+    assert pid not in client.run(os.getpid).values()
+
+
+def test_a_worker_without_opencl_is_named(client):
+    with raises(pyclgemm.UnsupportedError, "worker ", "tcp://", "'none such'"):
+        client.register_plugin(pd.Devices("none such"), name="another")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "workers", "grid"),
+    [(12, 12, 4, (2, 2)), (12, 12, 7, (2, 3)), (1, 12, 4, (1, 4)), (12, 1, 4, (4, 1)),
+     (2, 2, 9, (2, 2)), (12, 12, 1, (1, 1)), (16, 4, 8, (4, 2))],
+)  # fmt: skip
+def test_grids(rows, columns, workers, grid):
+    assert best_grid(rows, columns, workers) == grid
+
+
+def test_rows_are_shared_out_evenly_and_near_their_blocks():
+    empty = {number: Counter() for number in range(5)}
+    assert _shared_out(empty, 2) == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+    near = {number: Counter({number // 2: 8}) for number in range(6)}
+    assert _shared_out(near, 3) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}
+    crowded = {number: Counter({1: 8 + number}) for number in range(4)}
+    assert _shared_out(crowded, 2) == {0: 0, 1: 0, 2: 1, 3: 1}
