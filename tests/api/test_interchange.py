@@ -194,13 +194,14 @@ def test_torch_bfloat16(queue, cpu_only):
 
 
 def test_jax(queue):
-    jnp = pytest.importorskip("jax.numpy")
-    a, b = jnp.asarray(A), jnp.asarray(B)
+    jax = pytest.importorskip("jax")
+    on_host = jax.devices("cpu")[0]  # by default they are on a GPU
+    a, b, zeros = (jax.device_put(one, on_host) for one in (A, B, np.zeros((5, 3), "float32")))
     got = pyclgemm.gemm(queue, a, b)
     assert type(got) is type(a)
     np.testing.assert_allclose(got, A @ B, rtol=1e-5)
     with raises(pyclgemm.ArgumentError, "out is a read-only"):
-        pyclgemm.gemm(queue, a, b, out=jnp.zeros((5, 3), "float32"))
+        pyclgemm.gemm(queue, a, b, out=zeros)
 
 
 def test_pandas(queue):
