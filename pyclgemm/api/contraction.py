@@ -4,7 +4,7 @@ The labels of a pair are of four kinds: those of the stack (in both arrays and i
 and columns (in one array and in the result), and inner ones (in both arrays alone). Labels of a
 kind are one dimension of a matrix if they follow one another in memory, in all arrays that have
 them. Other rows and columns join the stack; other inner labels need a copy. Labels of one array
-alone are summed first. Sums and copies on the device are products with ones.
+alone are summed first, on the device by products with ones.
 """
 
 import math
@@ -17,13 +17,18 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from ..codegen.copy import Dimension, copy_launch
+from ..codegen.launch import Schedule
+from ..device.traits import traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError
 from ..problem.matrix import check_writable, strides_and_offset
 from ..problem.precision import resolve_precision, result_dtypes
 from ..runtime.arguments import as_array, check_queue, checked_events, queue_for
 from ..runtime.arrays import PackedMatrix, check_apart
 from ..runtime.interchange import check_destination, like, owner_of
+from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, new_buffer, size_of, through_device, to_device
+from ..runtime.queue_state import queue_state
 from .batched import matmul
 
 
@@ -260,6 +265,8 @@ class _Pairs:
         *runs, last = _runs(lost, term.extents, term.steps) or [""]
         if not last and out is None:
             return term
+        if not last and out is not None and out.array.dtype == self.dtype:
+            return self._copy(term, out)
         for run in runs:
             ones = self._ones(run, term)
             term = self._multiply(term, ones, set(term.labels).difference(run))
@@ -320,22 +327,41 @@ class _Pairs:
         if term.on_host:
             axes = [term.labels.index(label) for label in labels]
             return Term(term.name, "".join(labels), term.array.transpose(axes))
-        if self._result != self.dtype:
-            raise UnsupportedError(
-                f"{term.name} is {self.dtype} on the device, and its strides {term.array.strides} "
-                "fit no product: give a NumPy array, or one in another order"
+        copy = self._new(f"a copy of {term.name}", labels, term.extents, self.dtype)
+        return self._copy(term, copy)
+
+    def _copy(self, term: Term, out: Term) -> Term:
+        """Copy a term on the device into one with the same labels, of the same type."""
+        if 0 in term.array.shape:
+            return out
+        size, extents = self.dtype.itemsize, term.extents
+        dimensions = tuple(
+            Dimension(
+                _extent(run, extents), term.steps[run[-1]] // size, out.steps[run[-1]] // size
             )
-        copy = self._new(f"a copy of {term.name}", labels, term.extents)
-        return self._multiply(term, self._ones("", term), labels, copy)
+            for run in _runs(out.labels, extents, out.steps, term.steps)
+        )
+        state, key = queue_state(self.queue), ("copy", size, dimensions)
+        sequence = state.prepared.get(key)
+        if sequence is None:
+            launch = copy_launch(dimensions, size, traits_of(self.queue.device))
+            operands = {"source": term.name, "out": "out"}
+            sequence = LaunchSequence(state, Schedule((launch,)), operands)
+            state.keep(key, sequence)
+        sequence.enqueue((term.array, out.array), wait_for=self.wait_for)
+        return out
 
     @property
     def _result(self) -> np.dtype[Any]:
         return np.dtype(result_dtypes(self.dtype.name)[0])
 
-    def _new(self, name: str, labels: Sequence[str], extents: Mapping[str, int]) -> Term:
-        shape = tuple(extents[label] for label in labels)
-        size_of(name, shape, self._result)
-        return Term(name, "".join(labels), new_array(self.queue, name, shape, self._result))
+    def _new(
+        self, name: str, labels: Sequence[str], extents: Mapping[str, int], dtype: Any = None
+    ) -> Term:
+        """A new term in C order, by default of the type of results."""
+        shape, dtype = tuple(extents[label] for label in labels), dtype or self._result
+        size_of(name, shape, dtype)
+        return Term(name, "".join(labels), new_array(self.queue, name, shape, dtype))
 
     def _ones(self, labels: str, like: Term) -> Term:
         """A term of ones with some of the labels of another, in the memory of a single one."""
