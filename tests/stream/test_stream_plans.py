@@ -1,0 +1,93 @@
+"""How a product is divided, and which device takes a tile: without a device."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from pyclgemm.errors import AllocationError
+from pyclgemm.stream.feed import Feed
+from pyclgemm.stream.plan import Block, Member, Task, Tile, plan_device, plan_stream, tiles_of
+
+GIB = 1 << 30
+H100 = Member("H100", 64 * GIB, 20 * GIB, 45e12, 50e9, 50e9)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1000, 3, 70), (4097, 5001, 0), (33000, 257, 10**6)])
+@pytest.mark.parametrize("memory", [1 << 20, 1 << 26, 1 << 33])
+@pytest.mark.parametrize("chunks", [(1, 1, 1), (100, 128, 1000)])
+def test_tiles_cover_the_result_and_fit_in_memory(sizes, memory, chunks):
+    m, n, k = sizes
+    task = Task(m, n, k, 2, 4, 4, 4, adds_c=True, steps=chunks)
+    plan = plan_device(task, Member("x", memory, memory // 4, 1e12, 1e9, 1e9))
+    tiles = tiles_of(task, plan.rows, plan.columns)
+    covered = sum(tile.block.size for tile in tiles)
+    assert covered == m * n and len({tile.block for tile in tiles}) == len(tiles)
+    assert all(tile.block.bottom <= m and tile.block.right <= n for tile in tiles)
+    sides = plan.rows, plan.columns, plan.depth
+    least = 4 * (sides[0] * sides[2] * plan.a_slots + sides[2] * sides[1] * plan.b_slots)
+    assert least + 4 * sides[0] * sides[1] * plan.results <= max(plan.memory, 1) <= memory
+
+
+@pytest.mark.parametrize(
+    ("size", "operand", "flops", "memory", "least"),
+    [(32768, 4, 48e12, 4, 0.9), (32768, 4, 48e12, 32, 0.95), (65536, 2, 7e14, 64, 0.85)],
+)
+def test_large_products_hide_their_transfers(size, operand, flops, memory, least):
+    task = Task(size, size, size, 2, operand, 4, 4)
+    member = Member("x", memory * GIB, 20 * GIB, flops, 50e9, 50e9)
+    plan = plan_device(task, member)
+    assert task.flops / flops >= least * plan.seconds
+
+
+def test_a_device_without_memory():
+    with pytest.raises(AllocationError, match=r"memory is 100 bytes for 'x'.* are enough"):
+        plan_device(Task(100, 100, 100, 2, 4, 4, 4), Member("x", 100, 100, 1e12))
+
+
+def test_a_device_that_adds_little_is_left_out():
+    task = Task(8192, 8192, 8192, 2, 4, 4, 4)
+    slow = Member("slow", 64 * GIB, 20 * GIB, 1e12)
+    plan = plan_stream(task, [H100, slow], lambda one: 0)
+    assert [one.member.name for one in plan.devices] == ["H100"]
+    [reason] = plan.left_out
+    assert reason.startswith("slow is left out")
+    both = plan_stream(task, [H100, Member("other", 64 * GIB, 20 * GIB, 30e12)], lambda one: 0)
+    assert len(both.devices) == 2 and len(both.tiles) >= 12
+
+
+def tiles(count):
+    return [Tile(Block(0, 1, one, one + 1), one) for one in range(count)]
+
+
+def test_a_slow_device_takes_few_tiles():
+    feed = Feed(tiles(12), {"fast": 20.0, "slow": 1.0}, once=False)
+    assert feed.draw("slow") is not None
+    for _ in range(9):  # its second tile would end later
+        assert feed.draw("fast") is not None
+    waiting = threading.Thread(target=lambda: found.append(feed.draw("slow")))
+    found = []
+    waiting.start()
+    waiting.join(0.2)
+    assert not found
+    feed.give_back("fast", leaves=True)  # it fails: the slow one does the rest
+    waiting.join(5)
+    assert found and found[0] is not None
+
+
+def test_a_tile_that_is_half_written_cannot_be_given_back():
+    for once in (False, True):
+        feed = Feed(tiles(3), {"x": 1.0}, once=once)
+        drawn = [feed.draw("x"), feed.draw("x")]
+        feed.write_begins(drawn[0])
+        assert feed.give_back("x", leaves=False) is not once
+        assert feed.draw("x") == drawn[0]
+
+
+def test_a_device_stays_in_its_row():
+    blocks = [Block(r, r + 1, c, c + 1) for r in range(3) for c in range(3)]
+    feed = Feed([Tile(one, i) for i, one in enumerate(blocks)], {"x": 1.0, "y": 1.0}, once=False)
+    order = [(name, feed.draw(name).block.top) for name in "xyxyxy"]
+    rows = {name: {row for one, row in order if one == name} for name in "xy"}
+    assert rows == {"x": {0}, "y": {1}}
+    assert np.sum([tile.block.size for tile in feed.done]) == 0
