@@ -204,7 +204,7 @@ def layer_contender(operands: Operands) -> DeviceContender:
         )  # fmt: skip
         x = a.T if case.trans_a else a
         ready = layer.plan(x, out=out)
-        return functools.partial(ready, x, layer.weight, out=out, add_event=False)
+        return functools.partial(ready, x, out=out, add_event=False)
 
     calls = [call(*arrays) for arrays in operands.sets]
     return DeviceContender(LAYER, operands, calls, bias=operands.bias)

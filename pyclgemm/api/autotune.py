@@ -196,11 +196,9 @@ class _Trials:
             return 2 * rounding.bound(result, np.asarray(magnitude))
 
     def _content(self, array: Any) -> NDArray[Any]:
-        """The entries of an array, or a packed matrix in its layout, on the host."""
+        """The entries of an array or a packed matrix, on the host."""
         if isinstance(array, PackedMatrix):
-            packed = np.empty(array.padded_shape, array.stored_dtype)
-            cl.enqueue_copy(self.queue, packed, array.base_data)
-            return packed
+            return array.get()
         low, size = _memory_of(array)
         content = np.empty(size, np.uint8)
         cl.enqueue_copy(self.queue, content, array.base_data, src_offset=low)

@@ -1,7 +1,6 @@
 """Many products in one launch: `gemm_batched`, and `matmul` by NumPy's rules."""
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -16,7 +15,7 @@ from ..problem.matrix import result_dtype
 from ..problem.precision import DTYPES, result_dtypes
 from ..runtime import arrays
 from ..runtime.arguments import as_array, check_flag, checked_sequence, dtype_name, queue_for
-from ..runtime.arrays import ArraySequence, MatrixSequence
+from ..runtime.arrays import ArraySequence
 from ..runtime.interchange import owned, owner_of
 from ..runtime.memory import new_array, size_of, through_device
 from .epilogue import Epilogue, checked_epilogue
@@ -255,7 +254,7 @@ def _multiply(
     if not stack:
         gemm(queue, a, b, out=out, precision=precision, wait_for=wait_for)
     elif 0 not in stack:
-        a, b, out = (_as_batch(array, stack) for array in (a, b, out))
+        a, b, out = (arrays.as_batch(array, stack) for array in (a, b, out))
         gemm_batched(queue, a, b, out=out, precision=precision, wait_for=wait_for)
     return result, None
 
@@ -279,16 +278,3 @@ def _result_shapes(
             f"a is {a} and b is {b}: the leading dimensions {a[:-2]} and {b[:-2]} do not broadcast"
         ) from None
     return stack, a[-2:-1] + b[-2:][1:]
-
-
-def _as_batch(array: Any, stack: tuple[int, ...]) -> Any:
-    """The matrices of an array as a batch for the products of a stack, or one matrix for all."""
-    leading = array.shape[:-2]
-    if math.prod(leading) == 1:
-        return array[(0,) * len(leading)] if leading else array
-    steps = [
-        stride * np.arange(extent, dtype=np.int64)
-        for extent, stride in zip(leading, array.strides, strict=False)
-    ]
-    byte_offsets = np.broadcast_to(array.offset + sum(np.ix_(*steps)), stack)
-    return MatrixSequence(array[(0,) * len(leading)], byte_offsets.ravel(), [array.events])

@@ -1,11 +1,15 @@
 """Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
 
+import functools
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..codegen.launch import Schedule
@@ -13,12 +17,20 @@ from ..codegen.pack import PackedForm, pack_launch
 from ..device.traits import traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
 from ..families.cpu.codegen import panel_launch
+from ..families.registry import family_of
 from ..problem.matrix import check_dtype, matrix_of, parse_transposition, result_dtype
 from ..problem.precision import is_complex, resolve_precision
 from ..runtime.arguments import as_array, check_allocated, check_allocator, check_queue
-from ..runtime.arrays import PackedMatrix
+from ..runtime.arrays import PackedMatrix, as_batch, as_rows
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import advise_huge_pages, new_buffer, to_device
+from ..runtime.memory import (
+    advise_huge_pages,
+    new_array,
+    new_buffer,
+    size_of,
+    through_device,
+    to_device,
+)
 from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import Choice, packed_layout
@@ -102,7 +114,7 @@ def pack(
 class DenseLayer:
     """``activation(x @ weight + bias)``, with the weight packed once.
 
-    Its parts (`queue`, `weight`, `epilogue`, `precision`) are fixed: other ones need another layer.
+    Its parts are fixed: other ones need another layer.
 
     Parameters
     ----------
@@ -119,6 +131,15 @@ class DenseLayer:
         As for `pyclgemm.gemm`. The default of float32 is true float32; ``"TF32_TF32_F32"`` is
         faster, as is ``"TF32_TF32_F32_X3"``, whose error is like float32's.
 
+    Attributes
+    ----------
+    queue, precision
+        As they were given.
+    packed : PackedMatrix
+        The weight as the layer keeps it.
+    epilogue : Epilogue
+        Bias and activation.
+
     Examples
     --------
     >>> import numpy as np
@@ -129,7 +150,7 @@ class DenseLayer:
     """
 
     queue: cl.CommandQueue
-    weight: PackedMatrix
+    packed: PackedMatrix
     epilogue: Epilogue
     precision: str | Enum | None
 
@@ -155,12 +176,43 @@ class DenseLayer:
         epilogue = Epilogue(to_device(queue, "bias", bias), activation)
         result_dtype(weight.dtype.name, "weight", bias=bias)
         packed = pack(queue, weight, precision=precision)
-        vars(self).update(queue=queue, weight=packed, epilogue=epilogue, precision=precision)
-        self._tuned: dict[tuple[int, ...], Config] = {}  # by the rows of an input
+        vars(self).update(queue=queue, packed=packed, epilogue=epilogue, precision=precision)
+        #: What `autotune` found, by the rows of an input.
+        self.tuned: dict[int, Config] = {}
+
+    @property
+    def weight(self) -> Any:
+        """The weight (in, out) as a new array on the device, in C order.
+
+        The layer keeps it packed alone, so each access unpacks it, by way of the host, and waits.
+        The values are exactly those that were given, as an array of NumPy or of the device.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> DenseLayer(queue, np.array([[1, 2]], np.float32)).weight.get()
+        array([[1., 2.]], dtype=float32)
+        """
+        return to_device(self.queue, "weight", self.packed.get())
+
+    @property
+    def bias(self) -> Any:
+        """The bias (out,), the array on the device that the layer adds, or None."""
+        return self.epilogue.bias
+
+    @property
+    def activation(self) -> str | None:
+        """The name of the activation, or None."""
+        return self.epilogue.activation
+
+    @property
+    def result_dtype(self) -> np.dtype[Any]:
+        """The element type of a result without `out`."""
+        return np.dtype(result_dtype(self.packed.dtype.name, "weight", bias=self.bias))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to replace what the layer was made of: the weight is packed for all of it."""
-        if name in DenseLayer.__annotations__:
+        if name in DenseLayer.__annotations__ or isinstance(vars(DenseLayer).get(name), property):
             raise ArgumentError(
                 f"{name} of a DenseLayer is fixed, and {described(value)} was assigned to it; make "
                 "another layer"
@@ -168,7 +220,7 @@ class DenseLayer:
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        return f"DenseLayer(weight={self.weight}, epilogue={self.epilogue})"
+        return f"DenseLayer(weight={self.packed}, epilogue={self.epilogue})"
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Apply the layer.
@@ -176,32 +228,40 @@ class DenseLayer:
         Parameters
         ----------
         x : pyopencl.array.Array or numpy.ndarray
-            Shape (batch, in).
+            Shape (..., in), with any number of leading dimensions, also none: (in,). They are read
+            where they lie: as the rows of one matrix, or, where an array on the device has gaps
+            between them, as a batch of matrices in one launch.
         out : pyopencl.array.Array or numpy.ndarray, optional
-            Shape (batch, out). None allocates an array of the bias's element type, or without a
+            Shape (..., out). None allocates an array of the bias's element type, or without a
             bias of the default result type of the weight.
 
         Returns
         -------
         pyopencl.array.Array or numpy.ndarray
-            Shape (batch, out), on the device or the host as `x` is.
+            Shape (..., out), on the device or the host as `x` is.
         """
         x = as_array("x", x)
-        call = Call(
-            x, self.weight, None, out, self.epilogue, precision=self.precision,
-            config=self._tuned.get(x.shape[:1]),
-        )  # fmt: skip
-        try:
-            return run(self.queue, call)[0]
-        except (ShapeError, DtypeError):
-            self._check(x, out)
-            raise
+        if len(x.shape) == 2:
+            try:
+                return run(self.queue, _call(self, x, out))[0]
+            except (ShapeError, DtypeError):
+                self._check(x, out)
+                raise
+        self._check(x, out)
+        return through_device(self.queue, {"x": x}, out, functools.partial(run_layer, self))[0]
 
     def plan(self, x: Any, out: Any = None) -> GemmPlan:
         """Prepare the layer for many calls with inputs of the shape, strides and type of `x`.
 
-        The plan is called with the weight. Without events, which cost NVIDIA's devices 2 us a
-        launch, the call is ``ready(x, layer.weight, out=out, add_event=False)``.
+        The plan has the weight, and is called without one. Without events, which cost NVIDIA's
+        devices 2 us a launch, the call is ``ready(x, out=out, add_event=False)``.
+
+        Parameters
+        ----------
+        x : pyopencl.array.Array or numpy.ndarray
+            Shape (batch, in) or (batch, sequence, in).
+        out : pyopencl.array.Array or numpy.ndarray, optional
+            As for a call.
 
         Examples
         --------
@@ -210,13 +270,20 @@ class DenseLayer:
         >>> layer = DenseLayer(queue, np.eye(2, dtype=np.float32), activation="relu")
         >>> x = cl_array.to_device(queue, np.array([[1, -1]], dtype=np.float32))
         >>> ready = layer.plan(x)
-        >>> ready(x, layer.weight).get()
+        >>> ready(x).get()
         array([[1., 0.]], dtype=float32)
         """
         self._check(x, out)
-        return plan(
-            self.queue, x, self.weight, out=out, epilogue=self.epilogue, precision=self.precision
-        )
+        if len(x.shape) not in (2, 3):
+            raise ShapeError(
+                f"x is {tuple(x.shape)}; a plan takes (batch, in) or (batch, sequence, in)"
+            )
+        made = plan(
+            self.queue, x, self.packed, out=out, epilogue=self.epilogue, precision=self.precision,
+            config=self.tuned.get(math.prod(x.shape[:-1])) if _fold(x, out) else None,
+        )  # fmt: skip
+        made.constant = self.packed
+        return made
 
     def autotune(
         self,
@@ -227,6 +294,8 @@ class DenseLayer:
         save: bool = True,
     ) -> dict[int, Choice]:
         """Find the fastest kernel for each batch size by `GemmPlan.autotune`, and use it from then.
+
+        Later calls and plans of the layer with so many rows take it, saved or not.
 
         Parameters
         ----------
@@ -259,27 +328,67 @@ class DenseLayer:
                 )
         choices = {}
         for rows in map(int, sizes):
-            numbers = np.random.default_rng(0).integers(-3, 4, (rows, self.weight.shape[0]))
-            x = to_device(self.queue, "x", numbers.astype(self.weight.dtype))
+            numbers = np.random.default_rng(0).integers(-3, 4, (rows, self.packed.shape[0]))
+            x = to_device(self.queue, "x", numbers.astype(self.packed.dtype))
             choices[rows] = self.plan(x).autotune(top, seconds, save=save)
-            self._tuned[(rows,)] = choices[rows].config
+            self.tuned.pop(rows, None)
+            found = choices[rows].config
+            # True float32 may be faster than an algorithm of matrix units; calls find that again.
+            if family_of(found).uses_units or not self.packed.precision.multiplied_by_units_alone:
+                self.tuned[rows] = found
         return choices
 
     def _check(self, x: Any, out: Any) -> None:
         """Raise in the words of a layer for what `gemm` refuses in its own."""
         x, out = as_array("x", x), as_array("out", out)
-        shape, weight = tuple(x.shape), self.weight
+        shape, weight = tuple(x.shape), self.packed
         depth, width = weight.shape
-        if len(shape) != 2 or shape[1] != depth:
+        if shape[-1:] != (depth,):
             raise ShapeError(
-                f"x is {shape}; weight is {weight.shape}: (batch, {depth}) wanted"
+                f"x is {shape}; weight is {weight.shape}: (..., {depth}) wanted"
             ) from None
         if x.dtype != weight.dtype:
             raise DtypeError(
                 f"x is {x.dtype} and weight is {weight.dtype}; they must be the same"
             ) from None
-        if out is not None and tuple(out.shape) != (shape[0], width):
+        wanted = (*shape[:-1], width)
+        if out is not None and tuple(out.shape) != wanted:
             raise ShapeError(
                 f"out is {tuple(out.shape)}; x is {shape} and weight is {weight.shape}: "
-                f"({shape[0]}, {width}) wanted"
+                f"{wanted} wanted"
             ) from None
+
+
+def run_layer(
+    layer: DenseLayer, x: Any, out: Any = None, wait_for: Any = None
+) -> tuple[Any, cl.Event | None]:
+    """Apply a layer to an array on the device, of any shape that it takes."""
+    out = new_result(layer, x) if out is None else out
+    rows, results = as_rows(x), as_rows(out)
+    if rows is None or results is None:
+        stack = x.shape[:-2]
+        call = _call(layer, as_batch(x, stack), as_batch(out, stack), batched=True)
+    else:
+        call = _call(layer, rows, results)
+    return out, run(layer.queue, replace(call, wait_for=wait_for))[1]
+
+
+def new_result(layer: DenseLayer, x: Any) -> Any:
+    """A new array on the device for the result of an input."""
+    shape = (*x.shape[:-1], layer.packed.shape[1])
+    size_of("out", shape, layer.result_dtype)
+    return new_array(layer.queue, "out", shape, layer.result_dtype)
+
+
+def _call(layer: DenseLayer, x: Any, out: Any, *, batched: bool = False) -> Call:
+    """The call for a matrix, or for a batch of them."""
+    return Call(
+        x, layer.packed, None, out, layer.epilogue, precision=layer.precision, batched=batched,
+        config=None if batched else layer.tuned.get(x.shape[0]),
+    )  # fmt: skip
+
+
+def _fold(*arrays: Any) -> bool:
+    """Whether arrays are each the rows of one matrix; those of the host are, once copied."""
+    on_device = (one for one in arrays if isinstance(one, cl_array.Array))
+    return all(as_rows(one) is not None for one in on_device)

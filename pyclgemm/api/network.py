@@ -14,11 +14,11 @@ import pyopencl.array as cl_array
 
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, shown, wrong_type
-from ..problem.precision import result_dtypes
 from ..runtime.arguments import as_array, check_queue, dtype_name
+from ..runtime.arrays import as_rows
 from ..runtime.memory import new_buffer, through_device, to_device
 from ..runtime.queue_state import PreparedCalls, queue_state
-from .dense import DenseLayer
+from .dense import DenseLayer, new_result, run_layer
 from .plan import GemmPlan
 from .prepare import facts_of
 
@@ -105,53 +105,65 @@ class Sequential:
         Parameters
         ----------
         x : pyopencl.array.Array or numpy.ndarray
-            Shape (batch, in), of the element type of the first weight. A NumPy array is uploaded
-            once, and the result of the last layer alone is downloaded.
+            Shape (..., in), as for a `DenseLayer`, of the element type of the first weight. A NumPy
+            array is uploaded once, and the result of the last layer alone is downloaded.
         out : pyopencl.array.Array or numpy.ndarray, optional
-            Shape (batch, out). None allocates an array.
+            Shape (..., out). None allocates an array.
 
         Returns
         -------
         pyopencl.array.Array or numpy.ndarray
-            Shape (batch, out), on the device or the host as `x` is, or `out`.
+            Shape (..., out), on the device or the host as `x` is, or `out`.
 
         Raises
         ------
         ShapeError, DtypeError, ArgumentError
             If `x` or `out` does not fit the layers. Other errors are those of `gemm`.
         """
-        weight = self._layers[0].weight
-        x = as_array("x", x)
-        if len(x.shape) != 2 or x.shape[1] != weight.shape[0]:
-            raise ShapeError(f"x is {tuple(x.shape)}; (batch, {weight.shape[0]}) is wanted")
-        if x.dtype != weight.dtype:
-            raise DtypeError(f"x is {x.dtype}; the first layer takes {weight.dtype}")
+        first, width = self._layers[0].packed, self._layers[-1].packed.shape[1]
+        x, out = as_array("x", x), as_array("out", out)
+        if x.shape[-1:] != first.shape[:1]:
+            raise ShapeError(f"x is {tuple(x.shape)}; (..., {first.shape[0]}) is wanted")
+        if x.dtype != first.dtype:
+            raise DtypeError(f"x is {x.dtype}; the first layer takes {first.dtype}")
+        shape = (*x.shape[:-1], width)
+        if out is not None and tuple(out.shape) != shape:
+            raise ShapeError(f"out is {tuple(out.shape)} and x is {tuple(x.shape)}: {shape} wanted")
         return through_device(self.queue, {"x": x}, out, self._run)[0]
 
-    def _run(self, x: Any, out: Any) -> tuple[Any, cl.Event]:
+    def _run(self, x: Any, out: Any) -> tuple[Any, cl.Event | None]:
         """Run on arrays of the device."""
+        if out is None:
+            out = new_result(self._layers[-1], x)
+        rows, results = as_rows(x), as_rows(out)
+        if rows is None or results is None:
+            for layer in self._layers[:-1]:
+                x, _ = run_layer(layer, x)
+            return run_layer(self._layers[-1], x, out)
+        return out, self._run_rows(rows, results)
+
+    def _run_rows(self, x: Any, out: Any) -> cl.Event:
+        """Run on matrices of the device."""
         try:
             between = self._idle.pop()
         except IndexError:
             between = _Between(self._layers)
         results = between.arrays(x.shape[0])
-        key = (facts_of(x), None if out is None else facts_of(out))
+        key = facts_of(x), facts_of(out)
         plans = self._prepared.get(key)
         if plans is None:
             steps = zip(self._layers, (x, *results), (*results, out), strict=True)
             plans = [layer.plan(before, after) for layer, before, after in steps]
             self._prepared.keep(key, plans)
         wait_for = between.last_use
-        for ready, layer, result in zip(plans, self._layers, results, strict=False):
-            ready(x, layer.weight, out=result, wait_for=wait_for, add_event=False)
+        for ready, result in zip(plans, results, strict=False):
+            ready(x, out=result, wait_for=wait_for, add_event=False)
             x, wait_for = result, None
-        result, event = plans[-1](
-            x, self._layers[-1].weight, out=out, wait_for=wait_for, return_event=True
-        )
+        event: cl.Event = plans[-1](x, out=out, wait_for=wait_for, return_event=True)[1]
         if not queue_state(self.queue).in_order:
             between.last_use = [event]
         self._idle.append(between)  # not after an error: launches may still use it
-        return result, event
+        return event
 
     @classmethod
     def from_sklearn(
@@ -311,7 +323,7 @@ class _Between:
         #: On an out-of-order queue the last launch of the last call; the next call waits for it.
         self.last_use: list[cl.Event] | None = None
         self._queue = layers[0].queue
-        self._types = [(layer.weight.shape[1], _result_dtype(layer)) for layer in layers[:-1]]
+        self._types = [(layer.packed.shape[1], layer.result_dtype) for layer in layers[:-1]]
         self._rows = 0  # that the buffers have space for
         self._buffers: list[cl.Buffer] = []
         self._arrays: dict[int, list[Any]] = {}
@@ -338,34 +350,29 @@ class _Between:
         return self._arrays[rows]
 
 
-def _result_dtype(layer: DenseLayer) -> np.dtype[Any]:
-    bias = layer.epilogue.bias
-    return np.dtype(result_dtypes(layer.weight.dtype.name)[0] if bias is None else bias.dtype)
-
-
 def _check_pair(number: int, before: DenseLayer, layer: DenseLayer) -> None:
     """Raise unless layer `number` takes what the layer before it gives."""
     if layer.queue != before.queue:
         raise ArgumentError(
             f"layers[{number}] is on another queue than layers[{number - 1}]; one queue is wanted"
         )
-    width, depth = before.weight.shape[1], layer.weight.shape[0]
+    width, depth = before.packed.shape[1], layer.packed.shape[0]
     if width != depth:
         raise ShapeError(
             f"layers[{number}] takes (batch, {depth}) and layers[{number - 1}] gives "
             f"(batch, {width})"
         )
-    if _result_dtype(before) != layer.weight.dtype:
+    if before.result_dtype != layer.packed.dtype:
         raise DtypeError(
-            f"layers[{number}] takes {layer.weight.dtype} and layers[{number - 1}] gives "
-            f"{_result_dtype(before)}"
+            f"layers[{number}] takes {layer.packed.dtype} and layers[{number - 1}] gives "
+            f"{before.result_dtype}"
         )
 
 
 def _description(layer: DenseLayer) -> str:
     """Shape, types, bias and activation of a layer."""
-    types = dict.fromkeys((layer.weight.dtype.name, _result_dtype(layer).name))
-    parts = [f"{layer.weight.shape} {' -> '.join(types)}"]
+    types = dict.fromkeys((layer.packed.dtype.name, layer.result_dtype.name))
+    parts = [f"{layer.packed.shape} {' -> '.join(types)}"]
     if layer.epilogue.bias is not None:
         parts.append("bias")
     if layer.epilogue.activation:

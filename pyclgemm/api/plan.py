@@ -138,6 +138,8 @@ class GemmPlan:
         self.choice = choice
         self.product = product
         self.queue = queue
+        #: The operand b of calls without one.
+        self.constant: PackedMatrix | None = None
         self._takes_c = call.c is not None
         self._bias = call.epilogue.bias
         self._scalars = (call.alpha, call.beta)
@@ -217,7 +219,7 @@ class GemmPlan:
     def __call__(
         self,
         a: Any,
-        b: Any,
+        b: Any = None,
         c: Any = None,
         *,
         out: Any = None,
@@ -231,7 +233,8 @@ class GemmPlan:
         ----------
         a, b, c : pyopencl.array.Array or numpy.ndarray
             They have the shapes, strides and element type that the plan was made for, at any
-            offset of equal alignment. NumPy arrays are copied to the device in C order.
+            offset of equal alignment. NumPy arrays are copied to the device in C order. A plan of
+            a `DenseLayer` has its weight, and takes no `b`.
         out : pyopencl.array.Array or numpy.ndarray, optional
             The destination; None allocates one.
         wait_for : sequence of pyopencl.Event, optional
@@ -256,6 +259,8 @@ class GemmPlan:
         if return_event.__class__ is not bool or add_event.__class__ is not bool:
             check_flag("return_event", return_event)
             check_flag("add_event", add_event)
+        if b is None:
+            b = self.constant
         fits_a, fits_b, fits_c, fits_out = self._fits
         if not (
             fits_a(a)

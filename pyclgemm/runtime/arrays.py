@@ -14,9 +14,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, ShapeError
+from ..host.process import InRuntime
 from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_offset
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
@@ -230,6 +232,43 @@ def at(operand: Any, indices: Sequence[int] | None) -> Any:
     return MatrixSequence(operand[0], byte_offsets, [operand.events])
 
 
+def as_batch(array: Any, stack: tuple[int, ...]) -> Any:
+    """The matrices of an array as a batch for the products of a stack, or one matrix for all."""
+    leading = array.shape[:-2]
+    if math.prod(leading) == 1:
+        return array[(0,) * len(leading)] if leading else array
+    steps = [
+        stride * np.arange(extent, dtype=np.int64)
+        for extent, stride in zip(leading, array.strides, strict=False)
+    ]
+    byte_offsets = np.broadcast_to(array.offset + sum(np.ix_(*steps)), stack)
+    return MatrixSequence(array[(0,) * len(leading)], byte_offsets.ravel(), [array.events])
+
+
+def as_rows(array: Any) -> Any:
+    """The vectors along the last dimension as the rows of a matrix in the same memory.
+
+    None if their distances differ, so that no matrix has them all as its rows.
+    """
+    if len(array.shape) == 2:
+        return array
+    *leading, width = array.shape
+    rows, step = 1, width * array.dtype.itemsize
+    if 0 in array.shape:
+        rows, leading = math.prod(leading), []
+    for extent, stride in zip(leading[::-1], array.strides[-2::-1], strict=False):
+        if extent > 1 and rows > 1 and stride != rows * step:
+            return None
+        if extent > 1 and rows == 1:
+            step = stride
+        rows *= extent
+    return cl_array.Array(
+        array.context if array.queue is None else array.queue, (rows, width), array.dtype,
+        data=array.base_data, offset=array.offset, strides=(step, array.strides[-1]),
+        events=array.events,
+    )  # fmt: skip
+
+
 def count_of(operand: Any) -> int:
     """The number of matrices of an operand."""
     return int(operand.shape[0]) if len(operand.shape) == 3 else 1
@@ -328,6 +367,34 @@ class PackedMatrix:
         """Bytes between rows and between columns; not meaningful for panels."""
         matrix, itemsize = self.matrix, self.dtype.itemsize
         return matrix.row_stride * itemsize, matrix.column_stride * itemsize
+
+    def get(self) -> NDArray[Any]:
+        """The matrix (k, n) as a NumPy array, exactly as it was packed; waits for the device.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> pack(queue, np.array([[1, 2, 3]], np.float32)).get()
+        array([[1., 2., 3.]], dtype=float32)
+        """
+        (k, n), (rows, columns) = self.shape, self.padded_shape
+        stored = np.empty(rows * columns, self.stored_dtype)
+        if self.base_data is not None:
+            with InRuntime():
+                cl.enqueue_copy(self.queue, stored, self.base_data, wait_for=self.events)
+        if self.layout.form == "panels":
+            whole = np.empty((rows, columns), stored.dtype)
+            neighbours, block = self.precision.packed_depth, self.layout.depth_block
+            for first in range(0, rows, neighbours * block):
+                part = whole[first : first + neighbours * block]
+                panels = stored[first * columns :][: part.size]
+                panels = panels.reshape(-1, len(part) // neighbours, self.layout.width, neighbours)
+                part[:] = panels.transpose(1, 3, 0, 2).reshape(part.shape)
+        elif self.layout.along_k:
+            whole = stored.reshape(columns, rows).T
+        else:
+            whole = stored.reshape(rows, columns)
+        return np.array(whole[:k, :n], self.dtype, order="C")
 
     def __repr__(self) -> str:
         return (

@@ -161,7 +161,7 @@ def test_the_table_of_precisions_has_units(units, queue):
 def test_a_layer_packs_its_weight_for_the_unit(units, queue, rng):
     weight, bias, x = draw(rng, (40, 33), (33,), (21, 40))
     layer = pyclgemm.DenseLayer(queue, weight, bias, "relu", precision=FAST[1])
-    assert layer.weight.layout.form == "padded"
+    assert layer.packed.layout.form == "padded"
     assert_gemm(layer(x), x, weight, bias=bias, activation="relu", precision=FAST[1])
     assert layer.plan(*upload(queue, x)).choice.path == "matrix"
 

@@ -112,6 +112,7 @@ VALID = {
     "DenseLayer.__call__": {"x": ONES},
     "DenseLayer.plan": {"x": ONES},
     "DenseLayer.autotune": {"batch_sizes": [1], "top": 1, "seconds": 0.01, "save": False},
+    "PackedMatrix.get": {},
     "GemmPlan.__call__": OPERANDS,
     "GemmPlan.autotune": {"top": 1, "seconds": 0.01, "save": False},
     "transform3d": {"tensors": TENSORS, "matrix": ONES},
@@ -168,6 +169,7 @@ def test_the_table_has_every_argument():
 def bound(name, queue):
     """A public function, with an object if it is a method, and a queue if it takes one."""
     made = {
+        "PackedMatrix": lambda: pyclgemm.pack(queue, ONES),
         "GemmPlan": lambda: pyclgemm.plan(queue, *upload(queue, ONES, ONES)),
         "DenseLayer": lambda: pyclgemm.DenseLayer(queue, ONES),
         "Sequential": lambda: pyclgemm.Sequential([pyclgemm.DenseLayer(queue, ONES)]),
@@ -240,7 +242,7 @@ def test_a_member_of_a_sequence_that_is_no_array(queue, name):
             pyclgemm.gemm_batched(queue, **arguments | {name: [ONES.copy(), value]})
 
 
-@pytest.mark.parametrize("name", ["queue", "weight", "epilogue", "precision"])
+@pytest.mark.parametrize("name", ["queue", "weight", "bias", "packed", "epilogue", "precision"])
 def test_parts_of_a_layer_are_fixed(queue, name):
     layer = pyclgemm.DenseLayer(queue, ONES, VECTOR, "relu")
     for value in (ONES, None, getattr(layer, name)):
