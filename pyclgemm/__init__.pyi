@@ -3,12 +3,12 @@
 from .api.batched import gemm_batched as gemm_batched
 from .api.batched import matmul as matmul
 from .api.dense import DenseLayer as DenseLayer
-from .api.dense import pack as pack
 from .api.einsum import einsum as einsum
 from .api.einsum import tensordot as tensordot
 from .api.epilogue import Epilogue as Epilogue
 from .api.gemm import gemm as gemm
 from .api.network import Sequential as Sequential
+from .api.pack import pack as pack
 from .api.plan import GemmPlan as GemmPlan
 from .api.plan import explain as explain
 from .api.plan import plan as plan

@@ -110,14 +110,14 @@ _SIMILAR = 0.42
 
 
 class FileError(PyclgemmError, OSError):
-    """A file of the user's cannot be written.
+    """A file of the user's cannot be written or read.
 
     Attributes
     ----------
     errno : int or None
         The system's error number, as in any `OSError`.
     filename : str or None
-        The file that could not be written.
+        The file.
     """
 
     def __str__(self) -> str:

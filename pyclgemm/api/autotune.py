@@ -22,7 +22,7 @@ from ..problem.product import Product
 from ..runtime.arguments import check_flag
 from ..runtime.arrays import MatrixSequence, PackedMatrix, byte_range
 from ..runtime.launcher import LaunchSequence
-from ..runtime.memory import new_buffer
+from ..runtime.memory import new_buffer, to_host
 from ..runtime.queue_state import forget_choices
 from ..selection.database import load_database, reload_database, update_file
 from ..selection.features import features_of, features_of_record, record_for
@@ -199,10 +199,7 @@ class _Trials:
         """The entries of an array or a packed matrix, on the host."""
         if isinstance(array, PackedMatrix):
             return array.get()
-        low, size = _memory_of(array)
-        content = np.empty(size, np.uint8)
-        cl.enqueue_copy(self.queue, content, array.base_data, src_offset=low)
-        return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)
+        return to_host(self.queue, array)
 
     def times(self, agreeing: Sequence[Tuned], seconds: float) -> list[float]:
         """The median time of each choice, on rotated sets of operands that exceed the caches."""

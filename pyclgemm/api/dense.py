@@ -1,114 +1,41 @@
-"""Constant right operands: `pack` lays them out once, `DenseLayer` multiplies by them."""
+"""`DenseLayer`: a product with a constant weight, a bias and an activation."""
+
+from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
 from ..codegen.config import Config
-from ..codegen.launch import Schedule
-from ..codegen.pack import PackedForm, pack_launch
-from ..device.traits import traits_of
 from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
-from ..families.cpu.codegen import panel_launch
 from ..families.registry import family_of
-from ..problem.matrix import check_dtype, matrix_of, parse_transposition, result_dtype
-from ..problem.precision import is_complex, resolve_precision
-from ..runtime.arguments import as_array, check_allocated, check_allocator, check_queue
+from ..problem.matrix import check_dtype, result_dtype
+from ..runtime.arguments import as_array, check_queue
 from ..runtime.arrays import PackedMatrix, as_batch, as_rows
-from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import (
-    advise_huge_pages,
     new_array,
-    new_buffer,
     size_of,
     through_device,
     to_device,
+    to_host,
 )
-from ..runtime.queue_state import queue_state
-from ..selection.database import load_database
-from ..selection.select import Choice, packed_layout
+from ..selection.select import Choice
 from .autotune import SECONDS, TOP, check_limits, is_positive_integer
 from .epilogue import Epilogue
 from .gemm import run
+from .pack import pack
 from .plan import GemmPlan, plan
-from .prepare import Call, check_supported
+from .prepare import Call
 
-
-def pack(
-    queue: cl.CommandQueue,
-    b: Any,
-    *,
-    trans_b: bool | str = False,
-    precision: str | Enum | None = None,
-    allocator: Any = None,
-    wait_for: Sequence[cl.Event] | None = None,
-) -> PackedMatrix:
-    """Lay a constant right operand out once, in the order in which this device's kernels read it.
-
-    Errors are those of `gemm`.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where the packing runs; products may run on other queues of its context.
-    b : pyopencl.array.Array or numpy.ndarray
-        op(B) is (k, n). It is copied, so later changes have no effect.
-    trans_b, allocator, wait_for
-        As for `gemm`.
-    precision : str or jax.lax.DotAlgorithmPreset, optional
-        The arithmetic of the products.
-
-    Returns
-    -------
-    PackedMatrix
-        `gemm`, `plan` and `explain` take it as `b`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> weight = pack(queue, np.ones((3, 2), np.float32))
-    >>> gemm(queue, np.ones((1, 3), np.float32), weight)
-    array([[3., 3.]], dtype=float32)
-    """
-    if isinstance(b, PackedMatrix):
-        raise DtypeError("b is a PackedMatrix already; an array is wanted")
-    check_queue(queue)
-    check_allocator(allocator)
-    array = to_device(queue, "b", b)
-    dtype = array.dtype.name
-    matrix = matrix_of("b", array).operated(
-        parse_transposition("trans_b", trans_b), is_complex=is_complex(dtype)
-    )
-    algorithm = resolve_precision(precision, dtype)
-    traits = traits_of(queue.device)
-    check_supported(dtype, algorithm, traits)
-    layout = packed_layout(matrix.columns, matrix.rows, dtype, algorithm, traits, load_database())
-    packed = PackedMatrix((matrix.rows, matrix.columns), array.dtype, algorithm, layout, queue)
-    if 0 in packed.shape:
-        return packed
-    if allocator:
-        packed.base_data = allocator(packed.nbytes)
-        check_allocated(packed.base_data)
-    else:
-        packed.base_data = new_buffer(queue.context, "the packed matrix", packed.nbytes)
-        advise_huge_pages(queue, packed.base_data)
-    if layout.form == "panels":
-        launch = panel_launch(matrix, layout, dtype, algorithm)
-    else:
-        rows, columns = packed.padded_shape
-        form = PackedForm(along_k=layout.along_k)
-        launch = pack_launch("b", "packed", matrix, "b", dtype, (columns, rows), traits, form)
-    operands = {"b": "b", "packed": "out"}
-    sequence = LaunchSequence(queue_state(queue), Schedule((launch,)), operands)
-    sequence.enqueue((array, packed), wait_for=wait_for)
-    return packed
+if TYPE_CHECKING:  # else it is imported when it is used: most programs do not need it
+    from .storage import StoredLayer
 
 
 class DenseLayer:
@@ -338,6 +265,58 @@ class DenseLayer:
                 self.tuned[rows] = found
         return choices
 
+    def save(self, path: Any) -> None:
+        """Save the layer to a file, which replaces an old one whole or not at all.
+
+        It has weight, bias, activation and precision, not what `autotune` found for one device.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            A name that ends in ``.npz``, or in ``.safetensors``, which needs its package
+            (``pip install "pyclgemm[safetensors]"``) and has no complex128.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be written.
+        ArgumentError, DtypeError, UnsupportedError
+            If the name ends otherwise or is none, or the format or its package is missing.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> layer = DenseLayer(queue, np.array([[1, 2]], np.float32), activation="relu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     layer.save(os.path.join(folder, "layer.npz"))
+        ...     DenseLayer.load(queue, os.path.join(folder, "layer.npz")).weight.get()
+        array([[1., 2.]], dtype=float32)
+        """
+        from .storage import write_layers
+
+        write_layers(path, "DenseLayer", [stored(self)])
+
+    @classmethod
+    def load(cls, queue: cl.CommandQueue, path: Any) -> DenseLayer:
+        """Make the layer that `save` wrote to a file.
+
+        Parameters
+        ----------
+        queue : pyopencl.CommandQueue
+            Where the layer runs.
+        path : str or os.PathLike
+            As for `save`.
+
+        Raises
+        ------
+        FileError
+            If the file cannot be read, or holds something else. Other errors are those of `save`,
+            and those of `DenseLayer` if the device does not support the layer.
+        """
+        (layer,) = load_layers(queue, path, "DenseLayer", cls)
+        return layer
+
     def _check(self, x: Any, out: Any) -> None:
         """Raise in the words of a layer for what `gemm` refuses in its own."""
         x, out = as_array("x", x), as_array("out", out)
@@ -371,6 +350,28 @@ def run_layer(
     else:
         call = _call(layer, rows, results)
     return out, run(layer.queue, replace(call, wait_for=wait_for))[1]
+
+
+def stored(layer: DenseLayer) -> StoredLayer:
+    """The parts of a layer on the host, for a file."""
+    from .storage import StoredLayer
+
+    bias = None if layer.bias is None else np.ascontiguousarray(to_host(layer.queue, layer.bias))
+    precision = layer.precision if layer.precision is None else layer.packed.precision.name
+    return StoredLayer(layer.packed.get(), bias, layer.activation, precision)
+
+
+def load_layers(
+    queue: cl.CommandQueue, path: Any, kind: str, make: type[DenseLayer] = DenseLayer
+) -> list[DenseLayer]:
+    """The layers of a file that an object of the class named `kind` wrote."""
+    from .storage import read_layers
+
+    check_queue(queue)
+    return read_layers(
+        path, kind,
+        lambda one: make(queue, one.weight, one.bias, one.activation, precision=one.precision),
+    )  # fmt: skip
 
 
 def new_result(layer: DenseLayer, x: Any) -> Any:

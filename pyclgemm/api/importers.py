@@ -42,14 +42,14 @@ class _Stack(list[Linear]):
         self[-1] = replace(self[-1], activation=activation)
 
 
-def _optional(package: str, argument: str) -> Any:
-    """Import the package that reads an argument, of an extra of the same name."""
+def optional(package: str, argument: str, verb: str = "read") -> Any:
+    """Import the package that reads or writes an argument, of an extra of the same name."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise UnsupportedError(
-            f"{argument} is read by {package}, which cannot be imported ({error}): pip install "
-            f'"pyclgemm[{package}]"'
+            f"{argument} is {verb} by {package}, which cannot be imported ({error}): pip install "
+            f'"pyclgemm[{package.partition(".")[0]}]"'
         ) from error
 
 
@@ -107,7 +107,7 @@ def read_torch(module: Any, activation: str | Sequence[str | None] | None) -> li
     """The layers of a module in eval mode, or of a state_dict with these activations."""
     if isinstance(module, Mapping):
         return _state_dict(module, activation)
-    torch = _optional("torch", "module")
+    torch = optional("torch", "module")
     if not isinstance(module, torch.nn.Module):
         wanted = "a torch.nn.Sequential, a torch.nn.Linear or a state_dict"
         raise wrong_type("module", module, wanted)
@@ -239,7 +239,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
 
 def read_onnx(path: Any) -> list[Linear]:
     """The layers of an ONNX model: a file, or a loaded ``ModelProto``."""
-    onnx = _optional("onnx", "path")
+    onnx = optional("onnx", "path")
     if isinstance(path, onnx.ModelProto):
         return _OnnxReader(onnx, path.graph).layers()
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "read"):

@@ -18,7 +18,7 @@ from ..runtime.arguments import as_array, check_queue, dtype_name
 from ..runtime.arrays import as_rows
 from ..runtime.memory import new_buffer, through_device, to_device
 from ..runtime.queue_state import PreparedCalls, queue_state
-from .dense import DenseLayer, new_result, run_layer
+from .dense import DenseLayer, load_layers, new_result, run_layer, stored
 from .plan import GemmPlan
 from .prepare import facts_of
 
@@ -164,6 +164,30 @@ class Sequential:
             between.last_use = [event]
         self._idle.append(between)  # not after an error: launches may still use it
         return event
+
+    def save(self, path: Any) -> None:
+        """Save the layers to one file; `path` and errors are those of `DenseLayer.save`.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> network = Sequential([DenseLayer(queue, np.eye(2, dtype=np.float32))])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     network.save(os.path.join(folder, "network.npz"))
+        ...     Sequential.load(queue, os.path.join(folder, "network.npz"))
+        Sequential(
+          0: (2, 2) float32
+        )
+        """
+        from .storage import write_layers
+
+        write_layers(path, "Sequential", [stored(one) for one in self._layers])
+
+    @classmethod
+    def load(cls, queue: cl.CommandQueue, path: Any) -> Sequential:
+        """Make the network that `save` wrote to a file; errors are those of `DenseLayer.load`."""
+        return cls(load_layers(queue, path, "Sequential"))
 
     @classmethod
     def from_sklearn(

@@ -41,7 +41,7 @@ class Purpose:
     advice: str  # an instruction that has the file written somewhere else
 
 
-def write_whole(path: Path, content: str | bytes, purpose: Purpose) -> None:
+def write_whole(path: Path, content: str | bytes | memoryview, purpose: Purpose) -> None:
     """Replace a file atomically, or make it with its folder; an exception leaves the old file.
 
     The content goes to a temporary file in the same folder, is forced to the disk (``fsync``), and
@@ -182,7 +182,7 @@ def _open_special(path: Path) -> int:
 
 
 def _write_and_close(
-    handle: int, data: bytes, mode: int | None = None, *, sync: bool = False
+    handle: int, data: bytes | memoryview, mode: int | None = None, *, sync: bool = False
 ) -> None:
     try:
         left = memoryview(data)

@@ -14,7 +14,7 @@ from ..errors import AllocationError, ArgumentError, LaunchError
 from ..host.process import InRuntime
 from ..problem.matrix import check_dtype
 from .arguments import as_array, check_allocated, check_allocator, check_queue
-from .arrays import ArraySequence
+from .arrays import ArraySequence, byte_range
 from .interchange import check_destination, like, owner_of
 
 
@@ -99,6 +99,16 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     except cl.Error as error:
         facts = {"what": name, "size": array.nbytes}
         raise typed_error(error, _ALLOCATION_FAULTS, queue.device, **facts) from error
+
+
+def to_host(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
+    """Copy an array of the device, of any strides, to the host; wait for it."""
+    low, high = byte_range(array)
+    content = np.empty(high - low, np.uint8)
+    if content.size:
+        with InRuntime():
+            cl.enqueue_copy(queue, content, array.base_data, src_offset=low, wait_for=array.events)
+    return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)
 
 
 def through_device(

@@ -52,7 +52,7 @@ def database():
 
 
 #: Modules that look up the device or the database: to choose a kernel, and to time it.
-_CHOOSING = ("api.prepare", "api.dense", "analysis.profile", "analysis.ab")
+_CHOOSING = ("api.prepare", "api.pack", "analysis.profile", "analysis.ab")
 _TIMING = ("analysis.precision", "analysis.operands")
 
 

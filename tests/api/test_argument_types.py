@@ -5,7 +5,9 @@ A new public function or argument fails here until the tables know it.
 
 import inspect
 import re
+import tempfile
 from enum import Enum
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,6 +100,15 @@ def onnx_model(queue):
     return {"path": model}
 
 
+def saved(layers):
+    """The path of a file of these layers."""
+    path = FILES / f"{type(layers).__name__}.npz"
+    layers.save(path)
+    return {"path": path}
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+FILES = Path(_FOLDER.name)
 LINEAR = SimpleNamespace(coef_=ONES, intercept_=VECTOR, predict=lambda x: x @ ONES + VECTOR)
 STATE = {"0.weight": ONES, "1.weight": ONES}
 
@@ -111,6 +122,8 @@ VALID = {
     "DenseLayer": {"weight": ONES},
     "DenseLayer.__call__": {"x": ONES},
     "DenseLayer.plan": {"x": ONES},
+    "DenseLayer.save": {"path": FILES / "layer.npz"},
+    "DenseLayer.load": lambda queue: saved(pyclgemm.DenseLayer(queue, ONES)),
     "DenseLayer.autotune": {"batch_sizes": [1], "top": 1, "seconds": 0.01, "save": False},
     "PackedMatrix.get": {},
     "GemmPlan.__call__": OPERANDS,
@@ -120,6 +133,8 @@ VALID = {
     "TransformPlan.__call__": {"tensors": TENSORS, "matrix": ONES},
     "Sequential": lambda queue: {"layers": [pyclgemm.DenseLayer(queue, ONES)]},
     "Sequential.__call__": {"x": ONES},
+    "Sequential.save": {"path": FILES / "network.npz"},
+    "Sequential.load": lambda queue: saved(pyclgemm.Sequential([pyclgemm.DenseLayer(queue, ONES)])),
     "Sequential.from_sklearn": {"model": LINEAR},
     "Sequential.from_torch": {"module": STATE, "activation": "relu"},
     "Sequential.from_onnx": onnx_model,

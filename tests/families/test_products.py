@@ -124,7 +124,7 @@ def test_products(able_queue, traits, require, monkeypatch, case):
     # Workspaces are NaN where no kernel writes them.
     monkeypatch.setattr(cl, "Buffer", PoisonedBuffer)
     # Any device takes bfloat16 and int8 here.
-    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.dense.check_supported"):
+    with patch("pyclgemm.api.prepare.check_supported"), patch("pyclgemm.api.pack.check_supported"):
         check_gemm(able_queue, **case)
 
 

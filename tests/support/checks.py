@@ -143,7 +143,7 @@ def packed(queue, array, layout=None, **options):
 
     with ExitStack() as stack:
         if layout is not None:
-            stack.enter_context(patch("pyclgemm.api.dense.packed_layout", lambda *facts: layout))
+            stack.enter_context(patch("pyclgemm.api.pack.packed_layout", lambda *facts: layout))
         return pyclgemm.pack(queue, array, allocator=allocate, **options)
 
 

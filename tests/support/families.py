@@ -4,7 +4,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from pyclgemm.api import dense, prepare
+from pyclgemm.api import pack, prepare
 from pyclgemm.device.traits import traits_of
 from pyclgemm.families.family import Role, Run
 from pyclgemm.families.registry import FAMILIES, family_of
@@ -55,6 +55,6 @@ def imagined_traits(**changes):
         return replace(traits_of(device), **changes)
 
     with ExitStack() as stack:
-        for module in (prepare, dense, transform, checks):
+        for module in (prepare, pack, transform, checks):
             stack.enter_context(patch.object(module, "traits_of", imagined))
         yield
