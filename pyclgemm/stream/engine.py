@@ -267,11 +267,14 @@ class Engine:
 
     def _read(self) -> None:
         """Draw tiles, and read their panels ahead of the products."""
-        while (whole := self.feed.draw(self.plan.member.name)) is not None:
+        while (whole := self._draw()) is not None:
             parts = list(whole.divided(self.plan.rows, self.plan.columns))
             for number, tile in enumerate(parts):
                 self._read_tile(tile, whole, number == len(parts) - 1)
         self._copies.put(None)
+
+    def _draw(self) -> Tile | None:
+        return self.feed.draw(self.plan.member.name, self._is_stopped)
 
     def _read_tile(self, tile: Tile, whole: Tile, ends_whole: bool) -> None:
         call, queue, block = self.call, self.device.queue, tile.block

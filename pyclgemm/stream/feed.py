@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from .buffers import POLL
 from .plan import Tile
@@ -41,13 +41,13 @@ class Feed:
         with self._changed:
             return sum(tile.block.size for tile in self.done), self._total
 
-    def draw(self, name: str) -> Tile | None:
-        """The next tile for a device; None once there is nothing left to do.
+    def draw(self, name: str, has_failed: Callable[[], bool] = lambda: False) -> Tile | None:
+        """The next tile for a device; None once there is nothing left to do, or it has failed.
 
         It waits while other devices will finish the rest earlier, as they may fail.
         """
         with self._changed:
-            while not (self.is_stopped or self.is_complete or name not in self._held):
+            while not (self.is_stopped or self.is_complete or has_failed()):
                 if self._left and self._is_first_to_finish(name):
                     tile = min(self._left, key=lambda tile: self._distance(name, tile))
                     self._left.remove(tile)
