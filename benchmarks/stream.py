@@ -261,7 +261,7 @@ def measure(
         more = {**options, "devices": devices, "memory": memory, "out": out}
         plans[name] = pyclgemm.stream_gemm(a, b, explain=True, **more)
         if console is not None:
-            console.print(plans[name], highlight=False, soft_wrap=True)
+            console.print(str(plans[name]), highlight=False, soft_wrap=True)
 
         def streamed(more: dict[str, Any] = more) -> None:
             pyclgemm.stream_gemm(a, b, **more)

@@ -159,7 +159,8 @@ class StreamPlan:
     seconds: float
 
     def __str__(self) -> str:
-        heading = f"{len(self.tiles)} tiles of C, predicted {self.seconds:.3g} s"
+        count = len(self.tiles)
+        heading = f"{count} tile{'s' * (count != 1)} of C, predicted {self.seconds:.3g} s"
         return "\n".join([heading, *map(str, self.devices), *self.left_out])
 
 

@@ -21,6 +21,7 @@ from benchmarks import (
     compare_clblast,
     host_time,
     ladder,
+    stream,
     transform3d,
     unseen,
 )
@@ -62,10 +63,12 @@ def only_table(folder):
 
 
 @pytest.mark.parametrize(
-    "script", [choice_time, compare_clblast, host_time, amd_report, ladder, transform3d, unseen]
+    "script",
+    [choice_time, compare_clblast, host_time, amd_report, ladder, stream, transform3d, unseen],
 )
 def test_help(script):
-    part = {ladder: "Examples:", transform3d: "Examples:", amd_report: "gfx1100"}.get(script, "")
+    part = dict.fromkeys((ladder, stream, transform3d), "Examples:") | {amd_report: "gfx1100"}
+    part = part.get(script, "")
     assert part in printed_by(script, "--help")
 
 
@@ -89,6 +92,9 @@ def test_help(script):
         (ladder, f"--no-measure --compiled {__file__}", "no report of compiled steps"),
         (transform3d, "--sweep --k 33", "33"),
         (transform3d, "--level L7", "L7"),
+        (stream, "--size 4x4", "N or MxNxK"),
+        (stream, "--memory much", "4GiB"),
+        (stream, "--devices none-such", "none-such"),
         (unseen, "--type float8", "'float8' is none of float16"),
         (unseen, "--type float64:TF32_TF32_F32", "the operands are float64"),
         (unseen, "--hide none.json", "'none.json' is not one of"),
@@ -281,6 +287,20 @@ def test_transforms(queue, traits, tmp_path, monkeypatch):
     rivals = {"numpy.einsum", "numpy.matmul"} if traits.type == "cpu" else set()
     assert set(frame["K"]) == {3, 6} and {"L3", "L5"} | rivals <= set(frame["level"])
     assert list(tmp_path.glob("*.png"))
+
+
+@pytest.mark.first_runtime
+def test_streams(queue, tmp_path):
+    name = queue.device.platform.name
+    output = output_of(
+        "--devices", name, "--size", "300x200x100", "--memory", "300kB", "--memory", "free",
+        "--layout", "TN", "--source", "memmap", "--folder", tmp_path, "--rounds", 1, "--explain",
+        "--output", tmp_path, command=stream.main,
+    )  # fmt: skip
+    assert "of C, predicted" in output
+    frame = only_table(tmp_path)
+    assert list(frame["contender"]) == ["gemm", "stream_gemm", "stream_gemm"]
+    assert (frame["error"] <= 1).all() and (frame["of_gemm"] > 0).all()
 
 
 def test_tables_and_files_of_transforms(tmp_path):
