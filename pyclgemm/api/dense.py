@@ -16,6 +16,7 @@ import pyopencl.array as cl_array
 from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
 from ..families.registry import family_of
+from ..host.process import OfThisProcess
 from ..problem.matrix import check_dtype, result_dtype
 from ..runtime.arguments import as_array, check_queue
 from ..runtime.arrays import PackedMatrix, as_batch, as_rows
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # else it is imported when it is used: most programs do not n
     from .storage import StoredLayer
 
 
-class DenseLayer:
+class DenseLayer(OfThisProcess):
     """``activation(x @ weight + bias)``, with the weight packed once.
 
     Its parts are fixed: other ones need another layer.
@@ -75,6 +76,8 @@ class DenseLayer:
     >>> layer(np.array([[1, -1]], dtype=np.float32))
     array([[1., 0.]], dtype=float32)
     """
+
+    _instead = "save it with save(path), and make it with DenseLayer.load(queue, path)"
 
     queue: cl.CommandQueue
     packed: PackedMatrix

@@ -14,6 +14,7 @@ import pyopencl.array as cl_array
 
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, shown, wrong_type
+from ..host.process import OfThisProcess
 from ..runtime.arguments import as_array, check_queue, dtype_name
 from ..runtime.arrays import as_rows
 from ..runtime.memory import new_buffer, through_device, to_device
@@ -32,7 +33,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _MOST = 16
 
 
-class Sequential:
+class Sequential(OfThisProcess):
     """Layers that run one after the other, without the host between them.
 
     What a batch size needs is prepared at its first call; that of the last 16 is kept. Results
@@ -69,6 +70,8 @@ class Sequential:
     array([[3.],
            [6.]], dtype=float32)
     """
+
+    _instead = "save it with save(path), and make it with Sequential.load(queue, path)"
 
     def __init__(self, layers: Iterable[DenseLayer]) -> None:
         if not isinstance(layers, Iterable):

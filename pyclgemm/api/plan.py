@@ -15,6 +15,7 @@ import pyopencl.array as cl_array
 
 from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError, described
+from ..host.process import OfThisProcess
 from ..problem.product import Product
 from ..runtime.arguments import as_array, check_flag
 from ..runtime.arrays import PackedMatrix, View, byte_range
@@ -121,7 +122,7 @@ def run_planned(
     return through_device(queue, operands, out, checked, allocator)
 
 
-class GemmPlan:
+class GemmPlan(OfThisProcess):
     """A product with built kernels, from `pyclgemm.plan`; it is called with arrays.
 
     Attributes
@@ -131,6 +132,8 @@ class GemmPlan:
     product : Product
         The problem and its matrices.
     """
+
+    _instead = "make it again with plan(...), or layer.plan(...)"
 
     def __init__(
         self, queue: cl.CommandQueue, call: Call, product: Product, choice: Choice

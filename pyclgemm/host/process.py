@@ -5,7 +5,8 @@ A daemon thread may crash them too: if it returns from C++ after the interpreter
 unwinds its stack, and C++ aborts the process. So the exit waits until no other thread is in the
 runtime and no kernel runs.
 
-SIGTERM and SIGHUP have the effect of Ctrl-C. `switch` reads a variable of the environment.
+SIGTERM and SIGHUP have the effect of Ctrl-C. `switch` reads a variable of the environment. What is
+`OfThisProcess` refuses to be pickled.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, ClassVar, NoReturn, TypeVar
 
-from ..errors import ArgumentError, shown
+from ..errors import ArgumentError, DtypeError, shown
 
 #: The thread that ends the interpreter; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
@@ -40,6 +42,28 @@ def switch(variable: str, default: bool) -> bool:
     if value not in ("", "0", "1"):
         raise ArgumentError(f"{variable} is {shown(value)}; 1, 0 or nothing is wanted")
     return value == "1" if value else default
+
+
+_Object = TypeVar("_Object")
+
+
+class OfThisProcess:
+    """An object that has OpenCL objects: it can neither be pickled nor copied deeply."""
+
+    #: What to do instead.
+    _instead: ClassVar[str]
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise DtypeError(
+            f"a {type(self).__name__} holds OpenCL objects of this process, so it can be neither "
+            f"pickled nor copied deeply; {self._instead}"
+        )
+
+    def __copy__(self: _Object) -> _Object:
+        """Another object with the same parts."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
 
 
 class InRuntime:

@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -28,6 +28,7 @@ from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
 from ..families.registry import make_schedule as make_gemm_schedule
 from ..families.registry import oriented
+from ..host.process import OfThisProcess
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
@@ -44,7 +45,7 @@ _OPERANDS = {name: name for name in ("tensors", "matrix", "out")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TransformPlan:
+class TransformPlan(OfThisProcess):
     """A transform that is ready to run: made by `plan_transform3d`, called with arrays.
 
     Attributes
@@ -52,6 +53,8 @@ class TransformPlan:
     choice : TransformChoice
         The kernels, and the reason for them.
     """
+
+    _instead: ClassVar[str] = "make it again with plan_transform3d(...)"
 
     choice: TransformChoice
     _queue: cl.CommandQueue

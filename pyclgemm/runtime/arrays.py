@@ -18,7 +18,7 @@ import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, ShapeError
-from ..host.process import InRuntime
+from ..host.process import InRuntime, OfThisProcess
 from ..problem.matrix import Matrix, entries_overlap, matrix_of, strides_and_offset
 from ..problem.precision import Precision
 from ..problem.problem import PackedLayout
@@ -298,7 +298,7 @@ def operand_matrix(name: str, array: Any, *, batched: bool) -> Matrix:
 
 
 @dataclass(eq=False, repr=False)
-class PackedMatrix:
+class PackedMatrix(OfThisProcess):
     """A matrix packed by `pyclgemm.pack`, for use as a right operand.
 
     Attributes
@@ -328,6 +328,7 @@ class PackedMatrix:
     base_data: Any = None
     events: list[cl.Event] = field(default_factory=list)
     offset: ClassVar[int] = 0
+    _instead: ClassVar[str] = "take its get(), which is a NumPy array, and pack that again"
 
     def __post_init__(self) -> None:
         self.context = self.queue.context

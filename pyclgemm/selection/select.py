@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..codegen.config import Config
@@ -44,7 +44,7 @@ class Choice:
     seconds : float or None
         The predicted or measured time of the product; None if unknown.
     rest : callable or None
-        Returns all choices, this one first.
+        Returns all choices, this one first. A copy by pickle has None, as this takes databases.
     """
 
     path: str
@@ -71,6 +71,9 @@ class Choice:
         True
         """
         return tuple(self.rest()[1:]) if self.rest else ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"rest": None}
 
     def __str__(self) -> str:
         return f"{self.path}, {self.config}, from {self.source}, {self.reason}"
