@@ -119,7 +119,8 @@ def run_planned(
                 signatures[name].check(name, array, is_copy=name in copied)
         return run(**arrays)
 
-    return through_device(queue, operands, out, checked, allocator)
+    # The plan's kernels depend on the alignment of copies.
+    return through_device(queue, operands, out, checked, allocator, share=False)
 
 
 class GemmPlan(OfThisProcess):

@@ -3,12 +3,14 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
+from numpy.typing import NDArray
 
 from ..errors import AllocationError, ArgumentError, LaunchError
 from ..host.process import InRuntime
@@ -16,6 +18,7 @@ from ..problem.matrix import check_dtype
 from .arguments import as_array, check_allocated, check_allocator, check_queue
 from .arrays import ArraySequence, byte_range
 from .interchange import check_destination, like, owner_of
+from .shared import is_shared, new_shared, received, shared, sharing
 
 
 def new_buffer(
@@ -64,7 +67,9 @@ def new_array(
     """
     check_allocator(allocator)
     try:
-        array = cl_array.empty(queue, shape, dtype, allocator=allocator)
+        array = new_shared(queue, shape, dtype) if allocator is None else None
+        if array is None:
+            array = cl_array.empty(queue, shape, dtype, allocator=allocator)
     except cl.Error as error:
         size = size_of(what, shape, dtype)
         raise typed_error(error, _ALLOCATION_FAULTS, queue.device, what=what, size=size) from error
@@ -82,7 +87,10 @@ def size_of(what: str, shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
-    """Copy an array on the host to the device, in C order; return others and None as they are."""
+    """Copy an array on the host to the device, in C order; return others and None as they are.
+
+    In a block of `sharing` the array itself may be taken.
+    """
     array = as_array(name, array)
     if not isinstance(array, np.ndarray):
         return array
@@ -90,6 +98,9 @@ def to_device(queue: cl.CommandQueue, name: str, array: Any) -> Any:
     check_queue(queue)
     try:
         with InRuntime():
+            there = shared(queue, array)
+            if there is not None:
+                return there
             return cl_array.to_device(queue, np.array(array, order="C", copy=None))
     except MemoryError as error:
         raise AllocationError(
@@ -117,31 +128,52 @@ def through_device(
     out: Any,
     run: Callable[..., tuple[Any, cl.Event | None]],
     allocator: Any = None,
+    *,
+    share: bool = True,
 ) -> tuple[Any, cl.Event | None]:
     """Call `run` with copies of arrays on the host, and copy the result back.
 
     `run` takes the operands and `out` by name. Without `out` the result is on the host if no
     operand but the bias is an array or a sequence of arrays on the device. Then it is an array of
-    the first operand's library.
+    the first operand's library. With `share` a device in the host's memory needs no copies.
     """
     operands = {name: as_array(name, array) for name, array in operands.items()}
-    copies = {name: to_device(queue, name, array) for name, array in operands.items()}
-    destination = out = as_array("out", out)
-    to_host = isinstance(out, np.ndarray)
-    if to_host:
-        check_destination(out)
-        check_dtype("out", out.dtype)
-        destination = new_array(queue, "out", out.shape, out.dtype, allocator)
-    result, event = run(**copies, out=destination)
+    out = as_array("out", out)
     given = [one for name, one in operands.items() if name != "bias"]
     on_device = any(isinstance(one, (cl_array.Array, ArraySequence)) for one in given)
-    if to_host or (out is None and not on_device):
+    to_host = isinstance(out, np.ndarray)
+    if not to_host and (on_device or out is not None):
+        copies = {name: to_device(queue, name, array) for name, array in operands.items()}
+        return run(**copies, out=out)
+    check_queue(queue)
+    with sharing(queue) if share and is_shared(queue) else nullcontext():
+        copies = {name: to_device(queue, name, array) for name, array in operands.items()}
+        result, event = run(
+            **copies,
+            out=_destination(queue, out, allocator, operands.values()) if to_host else None,
+        )
         with InRuntime():
-            result = result.get(queue)  # waits for it
-        if to_host:
-            out[...] = result
-        result = owner_of(out) if to_host else like(next(iter(given), None), result)
-    return result, event
+            found = received(queue, result)
+            if found is None:
+                found = result.get(queue)  # waits for it
+    if not to_host:
+        return like(next(iter(given), None), found), event
+    if found is not out:
+        out[...] = found
+    return owner_of(out), event
+
+
+def _destination(
+    queue: cl.CommandQueue, out: NDArray[Any], allocator: Any, operands: Iterable[Any]
+) -> Any:
+    """Where the device computes what `out` receives: there, unless operands may be there too."""
+    check_destination(out)
+    check_dtype("out", out.dtype)
+    arrays = [one for one in operands if isinstance(one, np.ndarray)]
+    there = None
+    if not any(np.may_share_memory(out, one) for one in arrays):
+        there = shared(queue, out)
+    return new_array(queue, "out", out.shape, out.dtype, allocator) if there is None else there
 
 
 _STATUS = cl.status_code
