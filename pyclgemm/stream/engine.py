@@ -36,7 +36,10 @@ _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 #: Bytes of a staging buffer: few copies, and several buffers within a small memory.
-_LEAST_STAGE, _MOST_STAGE = 1 << 20, 32 << 20
+_LEAST_STAGE, _MOST_STAGE = 1 << 20, 16 << 20
+#: Staging buffers that are filled at a time. Drivers pin 100 MB in some 50 ms, and four threads
+#: fill them as fast as a link takes them.
+_FILLING = 4
 
 
 class SourceError(Exception):
@@ -258,9 +261,9 @@ class Engine:
             lines = max(one.chunks[one.turned] for one in (call.a, call.b, call.out))
             longest = padded(max(m, n, k), max(size, item)) * max(size, item)
             stage = max(stage, longest * max(1, min(lines, _MOST_STAGE // longest)))
-            self._staging = Staging(context, self.threads + 3, stage)
+            self._staging = Staging(context, min(self.threads, _FILLING) + 2, stage)
             stack.callback(self._staging.release)
-            self._returning = Staging(context, self.threads + 1, stage)
+            self._returning = Staging(context, min(self.threads, _FILLING) + 1, stage)
             stack.callback(self._returning.release)
 
     # -- the thread that reads ------------------------------------------------------------------

@@ -21,6 +21,8 @@ LINE_BYTES = 256
 _STEP_SECONDS = 5e-4
 #: Numbers of tiles along a dimension, and of panels along k, that are compared.
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
+#: The part of the transfers behind products that counts, as they take memory's time from both.
+_HIDDEN = 0.02
 #: From this side on tiles have a multiple of the tiles of kernels.
 _LARGE, _LARGE_STEP = 2048, 256
 #: Tiles of C on a device: one is multiplied while the one before is written back.
@@ -259,8 +261,9 @@ def _candidates(
             if memory > member.memory:
                 continue
             # A panel that is the only one along k also stays for the next tile.
-            passes_a = 1 if keeps_a or panels == 1 else across
-            passes_b = 1 if keeps_b or (panels == 1 and across == 1) else down_tiles
+            stays_a = keeps_a or panels == 1 or a_slots == panels * down_tiles
+            stays_b = keeps_b or b_slots == panels * across
+            passes_a, passes_b = 1 if stays_a else across, 1 if stays_b else down_tiles
             up = task.operand_bytes * task.k * (
                 ("a" not in in_place) * passes_a * task.m
                 + ("b" not in in_place) * passes_b * task.n
@@ -275,7 +278,9 @@ def _candidates(
             work = task.flops / member.flops + _STEP_SECONDS * tiles * panels
             # What is not hidden: each panel adds a pass over the tile of C.
             work *= 1 + min(0.1, 16 / depth)
+            hidden = min(work, transfers)
             seconds = first / member.up + max(work, transfers) + last / member.down
+            seconds += _HIDDEN * hidden
             yield DevicePlan(
                 member, rows, columns, depth, a_slots, b_slots, results, up, whole, seconds, memory
             )  # fmt: skip
@@ -294,7 +299,7 @@ def tiles_of(task: Task, rows: int, columns: int) -> tuple[Tile, ...]:
 
 #: The least part of the speed of all devices that a device must add. What a slower one adds, it
 #: takes away: it occupies the host's cores and memory, which the others' transfers need.
-_LEAST_PART = 1 / 16
+_LEAST_PART = 1 / 8
 #: Tiles for each device where there are several, so that they end at about the same time.
 _TILES_EACH = 6
 
@@ -309,7 +314,13 @@ def plan_stream(task: Task, members: list[Member], fit: Callable[[DevicePlan], i
         if one not in worth
     )
     least = 1 if len(worth) == 1 else _TILES_EACH * len(worth)
-    plans = [fitted(task, member, least, fit) for member in worth]
+    sharing = sum(math.isfinite(member.up) and not member.in_place for member in worth)
+    plans = []
+    for member in worth:
+        # All copies of a process share the speed of one link.
+        part = max(1, sharing) if not member.in_place else 1
+        alone = replace(member, up=member.up / part, down=member.down / part)
+        plans.append(replace(fitted(task, alone, least, fit), member=member))
     fastest = max(plans, key=lambda plan: plan.member.flops)
     tiles = tiles_of(task, fastest.rows, fastest.columns)
     seconds = 1 / sum(1 / max(plan.seconds, 1e-9) for plan in plans)

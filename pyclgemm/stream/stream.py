@@ -162,6 +162,9 @@ class _Run:
         plans = {plan.member.name: plan for plan in self.plan.devices}
         tiles = self.plan.tiles
         rates = {name: len(tiles) / max(plan.seconds, 1e-9) for name, plan in plans.items()}
+        # What a slow device fails to keep costs the others' time, so it is trusted less at first.
+        fastest = max(rates.values())
+        rates = {name: one if 2 * one >= fastest else one / 2 for name, one in rates.items()}
         feed = Feed(tiles, rates, once=self.call.updates)
         threads = host_threads()
         pool = ThreadPoolExecutor(threads, "pyclgemm-host")
