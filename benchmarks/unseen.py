@@ -76,7 +76,7 @@ from pyclgemm.resources import resource_folder
 from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.selection import database
 from pyclgemm.selection.database import load_database, reload_database
-from pyclgemm.selection.model import standing
+from pyclgemm.selection.model import basis_for
 from pyclgemm.selection.overrides import choose_for, kernel_sources
 from pyclgemm.selection.select import Choice, alternatives
 
@@ -309,7 +309,7 @@ def main(
     with hidden(hides), contextlib.closing(CompilePool(machine.device)) as pool, bar as progress:
         traits = traits_of(machine.device)
         facts["hidden"] = ", ".join(hides)
-        facts["standing"] = standing(load_database(), traits) or "estimates"
+        facts["standing"] = basis_for(load_database(), traits).standing
         command.print_facts(facts, console)
         comparison = Comparison(session, pool, best, vendor, seconds, machine, keep)
         with command.interruptible(console):

@@ -82,6 +82,7 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
         "config": str(choice.config),
         "from": f"{choice.source} (level {choice.level})",
         "reason": choice.reason,
+        "advice": choice.advice,
         "unit": report.describe_unit(problem, choice.config, traits),
         "packed": report.describe_packing(problem, choice.config, kernels),
         "kernels": ", ".join(kernels),
@@ -89,7 +90,8 @@ def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) ->
     console = options.open_console(highlight=False)
     text = Table.grid(padding=(0, 1))
     for name, value in lines.items():
-        text.add_row(f"{name:8}", value)
+        if value:
+            text.add_row(f"{name:8}", value)
     console.print(text)
     if top > 1:
         headings = (">time", "path", "configuration*", "from")

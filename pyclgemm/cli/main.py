@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import pyopencl as cl
@@ -19,6 +19,9 @@ from ..errors import PyclgemmError, printable
 from ..host.process import ended_as_by_hand
 from ..resources import library_version
 from .options import device_option, examples, open_console
+
+if TYPE_CHECKING:
+    from ..selection.basis import Basis
 
 
 def device_table(devices: Sequence[FoundDevice]) -> FittedTable:
@@ -41,18 +44,18 @@ def device_table(devices: Sequence[FoundDevice]) -> FittedTable:
             _lines(traits.type, traits.architecture or "unknown"),
             str(traits.compute_units),
             _lines(*(name if has else f"no {name}" for name, has in supported.items())),
-            _standing(traits) or "neither",
+            _basis(traits).short,
         )
     return table
 
 
-def _standing(traits: DeviceTraits) -> str:
-    """Whether a device was "measured" or "calibrated"; empty for neither."""
+def _basis(traits: DeviceTraits) -> Basis:
+    """What the choices on a device rest on."""
     # Imported late: most commands do not need databases and the model.
     from ..selection.database import load_database
-    from ..selection.model import standing
+    from ..selection.model import basis_for
 
-    return standing(load_database(), traits)
+    return basis_for(load_database(), traits)
 
 
 def _lines(*lines: str) -> Text:
@@ -111,11 +114,9 @@ def _show_devices() -> Console:
         if one.device and one.traits and one.traits.type == "cpu":
             placement = place_threads(cl.Context([one.device]), one.device)
             console.print(f"Threads of {one.platform}: {placement}.")
-    if any(one.traits and not _standing(one.traits) for one in devices):
-        console.print(
-            "Neither measured nor calibrated: kernels are chosen by estimates. "
-            "python -m pyclgemm calibrate takes 20 seconds, python -m pyclgemm tune finds more."
-        )
+    for rank, one in enumerate(devices):
+        if one.traits and (advice := _basis(one.traits).advice(device=f" --device {rank}")):
+            console.print(f"{rank}, {one.name}: {advice}.", highlight=False)
     return console
 
 
@@ -125,7 +126,7 @@ def devices() -> None:
 
     A device is used only if it builds and runs a kernel here. The option `--device` of other
     subcommands takes the rank; rank 0 is the default. Kernels are chosen by measurements on the
-    device, by a calibration, or, with neither, by estimates.
+    device or a relative, by a calibration, or by estimates; what may help is said below the table.
     """
     _show_devices()
     if not working_devices():

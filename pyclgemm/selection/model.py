@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ..families.family import Family
 from ..families.registry import FAMILIES, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem
+from .basis import ENOUGH, Basis, basis_of, covers, is_measured, product_text
 from .database import Database, DatabaseFile
 from .features import Features, Sample, extents, features_of, features_of_record, samples_of
 from .predictor import Predictor
@@ -33,9 +34,6 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: Logarithm of the factor by which the time of a configuration without nearby measurements is
 #: raised in comparisons: the least of many uncertain predictions tends to be too low.
 _DOUBT = 0.15
-
-#: Number of measured configurations from which on the families' menus are not needed.
-_ENOUGH = 16
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,12 @@ class Knowledge:
             for family, coefficients in entry.model.items():
                 ceilings = self._completed(file.ceilings)
                 self.fitted.setdefault(family, (coefficients, ceilings))
-        entries = [hit for hit in self.hits if hit[0].source.kind == "measured"]
+        entries = [hit for hit in self.hits if is_measured(hit[0])]
         measured = [(file, record) for file, entry in entries for record in entry.records]
         #: Whether enough configurations were measured to do without the families' menus.
-        self.is_measured = len({record.config for _, record in measured}) >= _ENOUGH
+        self.is_measured = len({record.config for _, record in measured}) >= ENOUGH
+        #: What is known of the device, in words.
+        self.basis = basis_of(self.hits, database, traits, self._name)
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
         for file, record in measured:
             features = features_of_record(record, *self._name)
@@ -140,6 +140,12 @@ class Knowledge:
         known = dict.fromkeys((features, plain, replace(plain, products=None)))
         return [hit for one in known for hit in self._exact.get(one, [])]
 
+    def advice(self, problem: GemmProblem) -> str:
+        """What the choice for a product rests on, and the next step; empty if none is needed."""
+        records = self.measured_on(problem)
+        is_own = any(covers(file, self.traits) for file, _ in records)
+        return "" if is_own or not problem.flops else self.basis.advice(product_text(problem))
+
     def predict(self, configs: Sequence[Config], problem: GemmProblem) -> Column:
         """The predicted times of any configurations on a product; infinite if unknown."""
         problem = problem_on(problem, self.traits)
@@ -170,11 +176,9 @@ def known_of(problem: GemmProblem, traits: DeviceTraits, database: Database) -> 
     return knowledge(database, traits, problem.dtype, problem.precision.name)
 
 
-def standing(database: Database, traits: DeviceTraits) -> Literal["measured", "calibrated", ""]:
-    """What the choices for float32 are based on; empty if only on estimates."""
-    if knowledge(database, traits, "float32", "F32_F32_F32").is_measured:
-        return "measured"
-    return "calibrated" if database.ceilings(traits) else ""
+def basis_for(database: Database, traits: DeviceTraits) -> Basis:
+    """What the choices for float32 rest on."""
+    return knowledge(database, traits, "float32", "F32_F32_F32").basis
 
 
 class Candidates:

@@ -43,6 +43,8 @@ class Choice:
         Why it was chosen, and which faster ones cannot run.
     seconds : float or None
         The predicted or measured time of the product; None if unknown.
+    advice : str
+        What is known of the device, and what may make it faster; empty if that was measured.
     rest : callable or None
         Returns all choices, this one first. A copy by pickle has None, as this takes databases.
     """
@@ -53,6 +55,7 @@ class Choice:
     source: str
     reason: str
     seconds: float | None = None
+    advice: str = field(default="", repr=False, compare=False)
     rest: Callable[[], list[Choice]] | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
@@ -76,7 +79,8 @@ class Choice:
         return {one.name: getattr(self, one.name) for one in fields(self)} | {"rest": None}
 
     def __str__(self) -> str:
-        return f"{self.path}, {self.config}, from {self.source}, {self.reason}"
+        advice = f"; {self.advice}" if self.advice else ""
+        return f"{self.path}, {self.config}, from {self.source}, {self.reason}{advice}"
 
 
 def select(
@@ -99,10 +103,11 @@ def select(
     if config is not None:
         return _callers_choice(problem, traits, config)
     choice = next(_choices(problem, traits, database), None)
+    known, here = known_of(problem, traits, database), problem_on(problem, traits)
     if choice is None:
-        known = known_of(problem, traits, database)
-        raise UnsupportedError(_nothing_fits(problem_on(problem, traits), known))
-    return replace(choice, rest=functools.partial(alternatives, problem, traits, database))
+        raise UnsupportedError(_nothing_fits(here, known))
+    rest = functools.partial(alternatives, problem, traits, database)
+    return replace(choice, advice=known.advice(here), rest=rest)
 
 
 def alternatives(

@@ -37,7 +37,7 @@ from pyclgemm.families.registry import FAMILIES, violations
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.model import standing
+from pyclgemm.selection.model import basis_for
 from tests.support.benchmark_records import FACTS
 from tests.support.system import output_of, text_of
 
@@ -200,13 +200,14 @@ def test_an_interrupted_run_keeps_the_unseen_shapes_measured(measure_unseen, tmp
 
 def test_a_built_in_file_is_hidden_for_a_while():
     def standings():
-        return [standing(load_database(), typical_traits(one)) for one in ("sm_90", "x86-64-v4")]
+        typical = map(typical_traits, ("sm_90", "x86-64-v4"))
+        return [basis_for(load_database(), one).standing for one in typical]
 
-    assert standings() == ["measured", "measured"]
+    assert standings() == ["relative", "relative"]
     with pytest.raises(KeyboardInterrupt), unseen.hidden(["nvidia_sm_90.json"]):
-        assert standings() == ["", "measured"]
+        assert standings() == ["vendor", "relative"]
         raise KeyboardInterrupt
-    assert standings() == ["measured", "measured"]
+    assert standings() == ["relative", "relative"]
 
 
 @pytest.mark.first_runtime

@@ -14,7 +14,9 @@ from pyclgemm.device import discovery
 from pyclgemm.device.traits import traits_of
 from pyclgemm.errors import ArgumentError, UnsupportedError
 from pyclgemm.problem.shape import LAYOUTS, GemmShape, shape_text
+from pyclgemm.selection.database import load_database
 from pyclgemm.selection.features import features_of
+from pyclgemm.selection.model import basis_for
 from tests.support.checks import raises
 from tests.support.system import output_of, rank_of
 
@@ -40,6 +42,12 @@ def test_devices_are_listed_and_selected_by_number(device):
     output = "".join(output_of("devices").split())
     assert "".join(traits.driver.split())[:20] in output and traits.architecture in output
     assert traits.name in output_of("explain", "64x64x64", "--device", rank_of(device))
+
+
+def test_devices_say_what_may_help(home, device):
+    rank = rank_of(device)
+    said = basis_for(load_database(), traits_of(device)).advice(device=f" --device {rank}")
+    assert "".join(said.split()) in "".join(output_of("devices").split())
 
 
 def test_a_skipped_device_has_a_reason(no_device):
@@ -71,7 +79,8 @@ def test_source_has_the_options_asked_for():
         ("explain 8191x8190x8189 --architecture sm_90 --path indirect",
          ["MWG=", "the caller", "pack_a, pack_b, xgemm"]),
         ("explain 8191x8190x8189 --architecture sm_90",
-         ["from     nvidia/sm_90 (", "us are predicted, the least of"]),
+         ["from     nvidia/sm_90 (", "us are predicted, the least of",
+          "advice   no figures for this GPU; using those of NVIDIA H200"]),
         ("explain 4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
         ("explain 8x8x8*10000 --architecture sm_90",
          ["8 x 8 x 8, 10000 products, float32", "path     small", "measured on this very product"]),

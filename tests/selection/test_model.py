@@ -17,7 +17,7 @@ from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout, PackedLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.model import knowledge, known_of, standing
+from pyclgemm.selection.model import knowledge, known_of
 from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
@@ -239,7 +239,6 @@ def test_menus_add_candidates_where_few_configurations_were_measured():
         database = a_database(measured(records))
         candidates = knowledge(database, gpu(), *FLOAT32).candidates.keys()
         assert candidates >= set(distinct_configs(count)) and (len(candidates) == count) == is_known
-        assert standing(database, gpu()) == ("measured" if is_known else "")
 
 
 def calibrated_file(ceilings):
@@ -272,18 +271,6 @@ def test_a_model_keeps_the_ceilings_that_it_was_fitted_to():
     known = knowledge(Database(((calibrated_file(ceilings),), (shipped,))), gpu(), *FLOAT32)
     assert known.fitted["direct"] == (fitted.paths["direct"], typical_ceilings(gpu()))
     assert known.ceilings.global_memory == 70.0
-
-
-def test_a_device_is_measured_calibrated_or_neither():
-    ceilings = typical_ceilings(gpu())
-    unknown = file_with(Coefficients())
-    records = [recorded("9x9x9", config) for config in distinct_configs(20)]
-    published = db.made_file(records, kind="published")
-    for files, expected in (
-        ([file_with(Coefficients(), ceilings=ceilings)], "calibrated"), ([unknown], ""),
-        ([calibrated_file(ceilings), unknown], "calibrated"), ([published], ""),
-    ):  # fmt: skip
-        assert standing(a_database(*files), gpu()) == expected
 
 
 @pytest.mark.parametrize(("times", "is_replaced"), [(0.9, True), (1.1, True), (1.2, False)])
