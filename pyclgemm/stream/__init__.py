@@ -2,5 +2,5 @@
 
 `plan` divides a product into tiles, `sources` reads and writes blocks of host matrices, `links`
 measures transfers, `buffers` has a device's memory, `engine` runs one device, `feed` hands tiles to
-the devices, and `stream` has the public function.
+the devices, `request` checks arguments, and `stream` has the public function.
 """

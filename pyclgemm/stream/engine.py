@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
 import pyopencl as cl
 
 from ..api.epilogue import NO_EPILOGUE, Epilogue
@@ -25,9 +24,9 @@ from ..api.gemm import gemm
 from ..errors import AllocationError
 from ..host.process import InRuntime
 from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
-from .buffers import POLL, Slot, Slots, Staging, Stopped, can_be_in_place, lines_in, view_in_place
+from .buffers import POLL, Slot, Slots, Staging, Stopped, lines_in, view_in_place
+from .call import Device, StreamCall
 from .feed import Feed
-from .links import Link
 from .plan import Block, DevicePlan, Tile, padded
 from .sources import HostMatrix
 
@@ -44,59 +43,6 @@ _FILLING = 4
 
 class SourceError(Exception):
     """A host matrix could not be read or written: no fault of a device. Its cause is the fault."""
-
-
-@dataclass(frozen=True)
-class StreamCall:
-    """The matrices and options of a `stream_gemm`."""
-
-    a: HostMatrix
-    b: HostMatrix
-    c: HostMatrix | None
-    out: HostMatrix
-    epilogue: Epilogue
-    alpha: Any
-    beta: Any
-    trans_a: str
-    trans_b: str
-    precision: Any
-    k: int  # 0 if A and B are not read
-    sums: np.dtype[Any]  # element type of a tile that is summed over several panels
-    #: Whether `c` is read where `out` is written, so that a tile cannot be computed twice.
-    updates: bool
-    shape: tuple[int, int]  # of the result
-    result: np.dtype[Any]  # its element type
-
-    def block_of_a(self, tile: Block, first: int, end: int) -> Block:
-        """The rows of A that a tile needs, for a range of k."""
-        block = Block(tile.top, tile.bottom, first, end)
-        return block if self.trans_a == "N" else block.turned
-
-    def block_of_b(self, tile: Block, first: int, end: int) -> Block:
-        """The columns of B that a tile needs, for a range of k."""
-        block = Block(first, end, tile.left, tile.right)
-        return block if self.trans_b == "N" else block.turned
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device that takes part: its queue, and how it reaches the host's memory."""
-
-    queue: cl.CommandQueue
-    link: Link
-    #: On Intel's CPU runtime a queue does not keep its context alive.
-    context: cl.Context
-
-    def in_place(self, matrix: HostMatrix, dtype: Any) -> bool:
-        """Whether kernels use a matrix, of this element type, where it lies."""
-        fits = matrix.dtype == dtype and can_be_in_place(matrix.array)
-        return self.link.shares_memory and fits
-
-    def writes_in_place(self, call: StreamCall, dtype: Any) -> bool:
-        """Whether kernels write tiles of this element type where `out` lies."""
-        # An addend that is read by blocks is read into the tile.
-        has_c = call.c is None or self.in_place(call.c, dtype)
-        return has_c and self.in_place(call.out, dtype)
 
 
 @dataclass

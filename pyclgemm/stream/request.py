@@ -27,7 +27,7 @@ from ..problem.matrix import parse_transposition
 from ..problem.precision import is_complex
 from ..runtime.arrays import SHARED
 from .buffers import can_be_in_place
-from .engine import Device, StreamCall
+from .call import Device, StreamCall
 from .links import host_threads, link_of, rates
 from .plan import DevicePlan, Member, Task
 from .sources import HostMatrix, check_host_array

@@ -16,7 +16,8 @@ from typing import Any
 from ..api.epilogue import Epilogue
 from ..errors import AllocationError, PyclgemmError
 from ..runtime.arguments import check_flag, check_function
-from .engine import Device, Engine, SourceError, StreamCall
+from .call import Device, StreamCall
+from .engine import Engine, SourceError
 from .feed import Feed
 from .links import host_threads
 from .plan import DevicePlan, StreamPlan, Task, Tile, fitted, plan_stream
