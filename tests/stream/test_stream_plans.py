@@ -61,11 +61,11 @@ def tiles(count):
 
 
 def test_a_slow_device_takes_few_tiles():
+    assert Feed(tiles(12), {"fast": 5.0, "slow": 1.0}, once=False).draw("slow") is not None
     feed = Feed(tiles(12), {"fast": 20.0, "slow": 1.0}, once=False)
-    assert feed.draw("slow") is not None
-    for _ in range(9):  # its second tile would end later
+    for _ in range(9):  # even all of them end before one of the slow device
         assert feed.draw("fast") is not None
-    waiting = threading.Thread(target=lambda: found.append(feed.draw("slow")))
+    waiting = threading.Thread(target=lambda: found.append(feed.draw("slow")), daemon=True)
     found = []
     waiting.start()
     waiting.join(0.2)
