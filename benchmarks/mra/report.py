@@ -8,15 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-
-# Not pyplot: it would look for a display.
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from benchmarks.mra.cases import Size
-from benchmarks.reports.plots import MARKERS, PALETTE, save_titled
+from benchmarks.reports.plots import titled_figure
 from benchmarks.reports.report import file_stem
 from benchmarks.session import command
+from pyclgemm.analysis.plots import COLOURS, INK, MARKERS, log_axis, ranges
+from pyclgemm.analysis.report import speed_text
+
+#: Names of the levels in plots.
+TECHNIQUES = {
+    "L1": "columns, all from global memory",
+    "L2": "columns, matrix in local memory",
+    "L3": "rows in registers",
+    "L4": "matrix units",
+    "L5": "three contractions fused",
+    "L6": "Kronecker product",
+}
 
 
 @dataclass(frozen=True)
@@ -118,38 +127,36 @@ def write_results(
     paths = [folder / f"{file_stem(facts, 'transform3d')}.csv"]
     frame = to_frame(repetitions, bandwidth).assign(**facts)
     command.write(paths[0], frame.to_csv(index=False))
-    for dtype in dict.fromkeys(repetition.size.dtype for repetition in repetitions):
+    for dtype, rows in frame.groupby("dtype", sort=False):
         paths.append(folder / f"{file_stem(facts, f'transform3d {dtype}')}.png")
-        of_type = [each for each in repetitions if each.size.dtype == dtype]
-        _plot(of_type, bandwidth, facts, paths[-1])
+        plot_levels(rows, facts, paths[-1])
     return paths
 
 
-def _plot(
-    repetitions: Sequence[Repetition], bandwidth: float, facts: Mapping[str, str], path: Path
-) -> None:
-    """Draw useful GFLOPS over K with a line for each name, and the roofline."""
-    times = medians(repetitions)
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    axes = figure.subplots()
-    for index, name in enumerate(dict.fromkeys(name for _, name in times)):
-        points = sorted(
-            (size.extent, size.flops / seconds / 1e9)
-            for (size, other), seconds in times.items()
-            if other == name
-        )
+def plot_levels(frame: pd.DataFrame, facts: Mapping[str, str], path: Path) -> None:
+    """Draw useful FLOPS over K with a line for each technique, and the roofline.
+
+    `frame` has the rows of `to_frame` of one element type. Bars reach from the slowest to the
+    fastest repetition.
+    """
+    first = frame.iloc[0]
+    title = f"transform3d, {first['nfuncs']} tensors, {first['dtype']}"
+    with titled_figure(path, 9, 6, title, facts) as figure:
+        axes = figure.subplots()
+        for index, (name, rows) in enumerate(frame.groupby("level", sort=False)):
+            speed = 1e9 * rows.groupby("K")["gflops"].agg(["median", "min", "max"])
+            axes.errorbar(
+                speed.index, speed["median"],
+                yerr=ranges(speed["median"], speed["min"], speed["max"]),
+                label=TECHNIQUES.get(str(name), name), marker=MARKERS[index],
+                color=COLOURS[index % len(COLOURS)],
+            )  # fmt: skip
+        roofline = 1e9 * frame.groupby("K")["roofline_gflops"].first()
         axes.plot(
-            *zip(*points, strict=True), label=name, color=PALETTE[index], marker=MARKERS[index],
+            roofline, "--", color=INK, linewidth=1,
+            label=f"roofline, {speed_text(first['copy_gb_s'], 'B/s')}",
         )  # fmt: skip
-    sizes = sorted({size for size, _ in times}, key=lambda size: size.extent)
-    extents = [size.extent for size in sizes]
-    roofline = [size.roofline(bandwidth) for size in sizes]
-    axes.plot(extents, roofline, "k--", label=f"roofline, {bandwidth / 1e9:.0f} GB/s")
-    axes.set_yscale("log")
-    axes.set_xticks(extents, [str(extent) for extent in extents])
-    axes.set_xlabel("K")
-    axes.set_ylabel("useful GFLOPS, median")
-    axes.grid(True, which="both", alpha=0.3)
-    axes.legend()
-    title = f"transform3d, {sizes[0].count} tensors, {sizes[0].dtype}"
-    save_titled(figure, title, facts, path)
+        log_axis(axes.yaxis, "FLOPS", "useful speed, median; bars: all repetitions")
+        axes.set_xticks(roofline.index, [str(extent) for extent in roofline.index])
+        axes.set_xlabel("K, the extent of a tensor")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))

@@ -2,84 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-# Not pyplot: it would look for a display.
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-
-from benchmarks.contenders.contenders import NAMES
-from benchmarks.reports.report import REFERENCES, ratio_columns, speed_table
-from pyclgemm.analysis.report import save_figure
+from benchmarks.contenders.contenders import (
+    CLBLAST,
+    CUBLAS,
+    CUBLAS_LAYER,
+    CUBLAS_STREAM,
+    LAYER,
+    NAMES,
+    NUMPY,
+    PLAN,
+)
+from benchmarks.reports.report import ratio_ranges, speed_table
+from pyclgemm.analysis.plots import (
+    COLOURS,
+    INK,
+    MARKERS,
+    figure_file,
+    log_axis,
+    ranges,
+    ratio_axis,
+)
 from pyclgemm.families.registry import FAMILIES
 
-#: A suite of more cases is drawn as points over the size instead of bars.
-_MOST_BARS = 40
+#: A suite of more cases is drawn as points over the size instead of a row for each case.
+_MOST_ROWS = 40
 
-#: Colours for colour-blind readers. A contender has the same colour and marker in every plot.
-PALETTE = (
-    "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#17BECF", "#000000", "#D55E00", "#7F7F7F",
-    "#E69F00", "#8C564B", "#F0E442",
-)  # fmt: skip
-MARKERS = "osD^p*vxP<h"
-_COLOUR_OF = dict(zip(NAMES, PALETTE, strict=True))
-_MARKER_OF = dict(zip(NAMES, MARKERS, strict=True))
+#: A contender or family has the same colour and marker in every plot, those named here the first.
+_FIRST = (PLAN, CUBLAS, CLBLAST, NUMPY, LAYER, CUBLAS_LAYER, CUBLAS_STREAM)
+_LOOKS = {
+    name: {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+    for names in ((*_FIRST, *(name for name in NAMES if name not in _FIRST)), tuple(FAMILIES))
+    for index, name in enumerate(names)
+}
 
 
-def save_titled(figure: Figure, title: str, facts: Mapping[str, Any], path: Path) -> None:
-    """Write a figure below its title, the device, its driver and the date."""
-    figure.suptitle(
-        f"{title}: {facts['device']}\n"
-        f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}",
-        fontsize=11,
-    )
-    save_figure(figure, path, dpi=120)
+@contextmanager
+def titled_figure(
+    path: Path, width: float, height: float, title: str, facts: Mapping[str, Any]
+) -> Iterator[Any]:
+    """Yield a figure below its title, the device, its driver and the date; then write it."""
+    driver = f"{facts['platform']}, driver {facts['driver']}, {facts['date'][:10]}"
+    text = f"{title}: {facts['device']}\n{driver}"
+    with figure_file(path, width, height, text, dpi=120) as figure:
+        yield figure
 
 
 def plot_suite(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw the speeds of one suite: over the size if square or large, otherwise as bars."""
+    """Draw the speeds of one suite and their ratios, with the quartiles of both as error bars.
+
+    The horizontal axis is the size if the suite is square or large; otherwise each case has a row,
+    sorted by the ratio.
+    """
     rows = frame[frame["suite"] == suite]
-    names = [name for name in NAMES if name in set(rows["contender"])]
     table = speed_table(frame, suite)
     square = len(table) > 2 and rows["m"].eq(rows["n"]).all() and rows["n"].eq(rows["k"]).all()
-    if square or len(table) > _MOST_BARS:
-        figure = Figure(figsize=(9, 8), layout="constrained")
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-        _draw_over_size(upper, lower, rows, table, linestyle="-" if square else "")
-    else:
-        figure = Figure(figsize=(9, 2 + 0.1 * len(table) * (2 + len(names))), layout="constrained")
-        _draw_bars(figure.subplots(), table, names)
-    _save_suite(figure, rows, suite, path)
+    names = [name for name in NAMES if name in set(rows["contender"])]
+    first = rows.iloc[0]
+    title = f"{first['dtype']} GEMM, {first['precision']}, {suite}"
+    by_size = square or len(table) > _MOST_ROWS
+    height = 8 if by_size else 1.8 + 0.14 * len(table) * (1 + len(names))
+    with titled_figure(path, 9 if by_size else 10, height, title, first) as figure:
+        ratios = ratio_ranges(frame, suite)
+        if by_size:
+            _draw_over_size(figure, rows, names, ratios, "-" if square else "")
+        else:
+            _draw_rows(figure, rows, names, ratios)
 
 
 def plot_ratios(frame: pd.DataFrame, suite: str, path: Path) -> None:
-    """Draw the distribution of the speeds of a suite over those of each reference."""
-    ratios = ratio_columns(speed_table(frame, suite))
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    for name in REFERENCES:
-        if f"x {name}" in ratios:
-            ordered = np.sort(ratios[f"x {name}"].dropna())
-            parts = 100 * (np.arange(len(ordered)) + 0.5) / max(len(ordered), 1)
-            axes.plot(
-                ordered, parts, label=f"pyclgemm over {name}, {len(ordered)} shapes",
-                color=_COLOUR_OF[name], marker=_MARKER_OF[name], markersize=3, linewidth=1,
-            )  # fmt: skip
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.axhline(50.0, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("times as fast")
-    axes.set_ylabel("% of the shapes are slower")
-    axes.set_ylim(0, 100)
-    axes.grid(True, which="both", alpha=0.3)
-    axes.legend()
-    _save_suite(figure, frame[frame["suite"] == suite], suite, path)
+    """Draw the sorted speeds of a suite over those of each reference, with quartiles."""
+    first = frame[frame["suite"] == suite].iloc[0]
+    title = f"{first['dtype']} GEMM, {first['precision']}, {suite}"
+    with titled_figure(path, 9, 5, title, first) as figure:
+        axes = figure.subplots()
+        for reference, part in ratio_ranges(frame, suite).groupby("reference", sort=False):
+            ordered = part.sort_values("ratio")
+            shares = 100 * (np.arange(len(ordered)) + 0.5) / len(ordered)
+            text = f"over {reference}, {len(ordered)} shapes, median {part['ratio'].median():.2f}"
+            _bars(axes, shares, ordered, "ratio", text, **_LOOKS[str(reference)])
+        axes.axvline(50.0, color=INK, linewidth=0.8, linestyle=":")
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("% of the shapes, sorted")
+        ratio_axis(axes.yaxis, "times as fast; bars: quartiles of the times")
+        axes.legend(loc="upper left")
 
 
 def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
@@ -87,89 +100,120 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
 
     `frame` has rows of `benchmarks.reports.unseen.unseen_row`, with the facts of the run.
     """
-    names = list(frame["arithmetic"].unique())
-    figure = Figure(figsize=(8, 1 + 4 * len(names)), layout="constrained")
-    panels = figure.subplots(len(names), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    colours = dict(zip(FAMILIES, PALETTE, strict=False))
-    for axes, name in zip(panels, names, strict=True):
-        for family, part in frame[frame["arithmetic"] == name].groupby("path"):
-            axes.scatter(
-                part["intensity"], part["ratio"], s=14, label=family,
-                color=colours.get(str(family), "gray"),
-            )  # fmt: skip
-        axes.axhline(1.0, color="black", linewidth=0.8)
-        axes.set(
-            xscale="log", yscale="log", title=name,
-            xlabel="operations a byte, each matrix moved once",
-            ylabel="times as fast as the vendor's library",
-        )  # fmt: skip
-        axes.yaxis.set_major_locator(LogLocator(base=2))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.grid(True, which="both", alpha=0.3)
-        axes.legend(fontsize=8)
-    ratios = frame["ratio"].dropna()
-    panels[0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
-    save_titled(figure, "shapes that nobody tuned", frame.iloc[0], path)
+    names = list(frame.loc[frame["ratio"].notna(), "arithmetic"].unique())
+    columns = min(3, max(len(names), 1))
+    lines = -(-len(names) // columns) or 1
+    with titled_figure(
+        path, max(3.6 * columns, 6), 1.6 + 2.8 * lines, "shapes that nobody tuned", frame.iloc[0]
+    ) as figure:
+        panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        for axes, name in zip(panels.flat, names, strict=False):
+            part = frame[(frame["arithmetic"] == name) & frame["ratio"].notna()]
+            for family, points in part.groupby("path"):
+                axes.plot(
+                    points["intensity"], points["ratio"], linestyle="", markersize=3.5,
+                    label=family, **_LOOKS.get(str(family), {"color": INK, "marker": "."}),
+                )  # fmt: skip
+            mean = np.exp(np.log(part["ratio"]).mean())
+            axes.set_title(f"{name}\n{len(part)} shapes, mean {mean:.2f}")
+        for axes in panels.flat[len(names) :]:
+            axes.set_visible(False)
+        ratios = frame["ratio"].dropna()
+        panels[0, 0].set_ylim(min([0.5, *ratios / 1.1]), max([2.0, *ratios * 1.1]))
+        for axes in panels.flat[: len(names)]:
+            log_axis(axes.xaxis)
+            ratio_axis(axes.yaxis, "")
+        for axes in panels[-1]:
+            axes.set_xlabel("operations a byte")
+        figure.supylabel("times as fast as the vendor's library", fontsize=10)
+        looks = {
+            text: handle
+            for axes in panels.flat
+            for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        if looks:
+            figure.legend(
+                looks.values(), looks.keys(), loc="outside lower center", ncols=min(len(looks), 6)
+            )
 
 
-def _save_suite(figure: Figure, rows: pd.DataFrame, suite: str, path: Path) -> None:
-    first = rows.iloc[0]
-    save_titled(figure, f"{first['dtype']} GEMM, {first['precision']}, {suite}", first, path)
+def _bars(axes: Any, x: Any, rows: pd.DataFrame, column: str, label: str, **looks: Any) -> None:
+    """Draw a column of numbers over `x`, with error bars from the columns low and high."""
+    axes.errorbar(
+        x, rows[column], yerr=ranges(rows[column], rows["low"], rows["high"]), label=label,
+        **{"linestyle": "", "markersize": 4, "elinewidth": 0.9, **looks},
+    )  # fmt: skip
+
+
+def _speeds(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Select FLOPS of a contender by case, with those of the quartiles of its times."""
+    part = rows[rows["contender"] == name].drop_duplicates("case").set_index("case")
+    speed = 1e9 * part["gflops"]
+    return pd.DataFrame(
+        {
+            "speed": speed,
+            "low": speed * part["seconds"] / part["seconds_75"],
+            "high": speed * part["seconds"] / part["seconds_25"],
+        }
+    )
 
 
 def _draw_over_size(
-    upper: Any, lower: Any, rows: pd.DataFrame, table: pd.DataFrame, linestyle: str
+    figure: Any, rows: pd.DataFrame, names: Sequence[str], ratios: pd.DataFrame, linestyle: str
 ) -> None:
     """Draw speeds in the upper and ratios in the lower part, over the cube root of m n k."""
-    firsts = rows.drop_duplicates("case").set_index("case").loc[table.index]
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    firsts = rows.drop_duplicates("case").set_index("case")
     sizes = np.cbrt(firsts["m"] * firsts["n"] * firsts["k"].astype(float)).round(3)
-
-    def draw(axes: Any, column: str, name: str, label: str) -> None:
-        axes.plot(
-            sizes, table[column], label=label, color=_COLOUR_OF[name],
-            marker=_MARKER_OF[name], linestyle=linestyle, markersize=6 if linestyle else 4,
-        )  # fmt: skip
-
-    for name in NAMES:
-        if name in table:
-            draw(upper, name, name, name)
-    for name in REFERENCES:
-        if f"x {name}" in table:
-            draw(lower, f"x {name}", name, f"pyclgemm over {name}")
-    lower.axhline(1.0, color="black", linewidth=0.8)
-    upper.set_xscale("log", base=2)
-    upper.set_yscale("log")
-    upper.set_ylabel("GFLOPS, median")
-    upper.grid(True, which="both", alpha=0.3)
+    for name in names:
+        part = _speeds(rows, name)
+        looks = {**_LOOKS[name], "linestyle": linestyle}
+        _bars(upper, sizes[part.index], part, "speed", name, **looks)
+    for reference, part in ratios.groupby("reference", sort=False):
+        looks = {**_LOOKS[str(reference)], "linestyle": linestyle}
+        _bars(lower, sizes[part["case"]], part, "ratio", f"over {reference}", **looks)
+    log_axis(upper.yaxis, "FLOPS", "median speed; bars: quartiles")
     upper.legend()
+    log_axis(lower.xaxis, "", "m = n = k" if linestyle else "cube root of m n k")
     if linestyle:
-        lower.set_xticks(list(sizes), [f"{size:.0f}" for size in sizes])
+        lower.set_xticks(list(sizes), [f"{size:.0f}" for size in sizes], minor=False)
         lower.minorticks_off()
-    ratios = table.filter(like="x ").to_numpy(dtype=float)
-    if np.nanmax(ratios, initial=0.0) > 4:
-        lower.set_yscale("log")
-        lower.yaxis.set_major_formatter("{x:g}")
-    else:
-        lower.set_ylim(bottom=0)
-    lower.set_xlabel("m = n = k" if linestyle else "cube root of m n k")
-    lower.set_ylabel("times as fast")
-    lower.grid(True, alpha=0.3)
-    if lower.get_legend_handles_labels()[0]:
+    if len(ratios):
+        ratio_axis(lower.yaxis, "times as fast")
         lower.legend()
+    else:
+        lower.set_visible(False)
 
 
-def _draw_bars(axes: Any, table: pd.DataFrame, names: Sequence[str]) -> None:
-    height = 0.8 / len(names)
-    rows = np.arange(len(table))
-    for index, name in enumerate(names):
-        axes.barh(
-            rows + (index - (len(names) - 1) / 2) * height, table[name], height,
-            label=name, color=_COLOUR_OF[name],
+def _draw_rows(figure: Any, rows: pd.DataFrame, names: Sequence[str], ratios: pd.DataFrame) -> None:
+    """Draw speeds on the left and ratios on the right, with a row for each case."""
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+    cases = list(rows["case"].unique())
+    if len(ratios):
+        first = ratios[ratios["reference"] == ratios["reference"].iloc[0]]
+        order = first.set_index("case")["ratio"]
+        cases.sort(key=lambda case: -order.get(case, np.inf))
+    position = {case: float(index) for index, case in enumerate(cases)}
+
+    def draw(axes: Any, table: pd.DataFrame, column: str, shift: float, name: str) -> None:
+        axes.errorbar(
+            table[column], [position[case] + shift for case in table["case"]],
+            xerr=ranges(table[column], table["low"], table["high"]), label=name,
+            linestyle="", markersize=4.5, elinewidth=0.9, **_LOOKS[name],
         )  # fmt: skip
-    axes.set_yticks(rows, list(table.index))
-    axes.invert_yaxis()
-    axes.set_ylim(len(table) - 0.4, -0.6)
-    axes.set_xlabel("GFLOPS, median")
-    axes.grid(True, axis="x", alpha=0.3)
-    axes.legend()
+
+    for index, name in enumerate(names):
+        shift = 0.7 * ((index + 0.5) / len(names) - 0.5)
+        draw(left, _speeds(rows, name).reset_index(), "speed", shift, name)
+    references = list(ratios["reference"].unique())
+    for index, name in enumerate(references):
+        shift = 0.7 * ((index + 0.5) / len(references) - 0.5)
+        draw(right, ratios[ratios["reference"] == name], "ratio", shift, name)
+    left.set_yticks(list(position.values()), cases)
+    left.set_ylim(len(cases) - 0.4, -0.6)
+    log_axis(left.xaxis, "FLOPS", "median speed; bars: quartiles")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
+    if len(ratios):
+        ratio_axis(right.xaxis, "pyclgemm times as fast")
+    else:
+        right.set_visible(False)

@@ -102,6 +102,35 @@ def speed_table(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
     return table
 
 
+def ratio_ranges(frame: pd.DataFrame, suite: str) -> pd.DataFrame:
+    """Tabulate pyclgemm's speed over that of each reference, with the spread of both.
+
+    Columns: case, reference, ratio (of the medians), low and high. `low` has the reference's lower
+    and pyclgemm's upper quartile of the times, `high` the reverse.
+    """
+    rows = frame[frame["suite"] == suite]
+    times = rows.pivot_table(
+        index="case", columns="contender", values=["seconds", "seconds_25", "seconds_75"],
+        aggfunc="median", sort=False,
+    )  # fmt: skip
+    own = own_column(times["seconds"])
+    parts = [
+        pd.DataFrame(
+            {
+                "reference": reference,
+                "ratio": times["seconds", reference] / times["seconds", own],
+                "low": times["seconds_25", reference] / times["seconds_75", own],
+                "high": times["seconds_75", reference] / times["seconds_25", own],
+            }
+        )
+        for reference in REFERENCES
+        if own is not None and reference in times["seconds"]
+    ]
+    if not parts:
+        return pd.DataFrame(columns=["case", "reference", "ratio", "low", "high"])
+    return pd.concat(parts).dropna().reset_index()
+
+
 def own_column(table: pd.DataFrame) -> str | None:
     """Name the column of this library's plain product; None if it was not measured."""
     return next((name for name in (PLAN, GEMM) if name in table), None)

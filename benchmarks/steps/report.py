@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-
-# Not pyplot: it would look for a display.
-from matplotlib.figure import Figure
 from rich.table import Table
 
-from benchmarks.reports.report import speed_text
 from benchmarks.session import command
 from benchmarks.steps.frame import has_column, vendor_of
 from benchmarks.steps.step import Step, changed_parameters
-from pyclgemm.analysis.report import save_figure
+from pyclgemm.analysis.plots import COLOURS, INK, figure_file, log_axis, ranges
+from pyclgemm.analysis.report import speed_text
 
 #: A heading and a format of numbers, by column.
 _Columns = dict[str, tuple[str, Callable[[float], str]]]
 
-_STEP_COLOUR, _RIVAL_COLOUR = "#0072B2", "#7F7F7F"
+_STEP = {"color": COLOURS[0]}
+_RIVAL = {"color": "white", "edgecolor": INK, "hatch": "///", "linewidth": 0.8}
 
 
 def _number(form: str, factor: float = 1.0) -> Callable[[float], str]:
@@ -103,7 +102,7 @@ def write_report(
     report, chart, csv = (folder / f"{stem}.{suffix}" for suffix in ("md", "png", "csv"))
     lines = _report(frame, steps, title, architecture, facts, chart.name)
     command.write(report, "\n".join(lines) + "\n")
-    _plot(frame, title, chart)
+    plot_ladder(frame, title, chart)
     command.write(csv, frame.assign(**facts).to_csv())
     return [report, chart, csv]
 
@@ -149,24 +148,31 @@ def _parameters(before: Step | None, step: Step) -> str:
     )
 
 
-def _plot(frame: pd.DataFrame, title: str, path: Path) -> None:
+def plot_ladder(frame: pd.DataFrame, title: str, path: Path) -> None:
     """Draw the speed of each row or, if nothing was timed, its multiply-adds per issue slot."""
-    column, label = "fmas_per_slot", "multiply-adds per issue slot of the main loop"
-    if has_column(frame, "gflops"):
-        column, label = "gflops", "GFLOPS, median"
-    rows = frame[frame[column].notna()]
-    is_step = rows["config"].notna()
-    figure = Figure(figsize=(9, 1.8 + 0.36 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    bars = axes.barh(
-        [f"{name}: {row['title']}" for name, row in rows.iterrows()], rows[column],
-        color=[_STEP_COLOUR if step else _RIVAL_COLOUR for step in is_step],
-    )  # fmt: skip
-    axes.bar_label(bars, [speed_text(value) for value in rows[column]], padding=3)
-    axes.margins(x=0.12)
-    axes.invert_yaxis()
-    axes.set_xlabel(label)
-    axes.grid(True, axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
-    figure.suptitle(title, fontsize=11)
-    save_figure(figure, path, dpi=120)
+    timed = has_column(frame, "gflops")
+    rows = frame[frame["gflops" if timed else "fmas_per_slot"].notna()]
+    is_step = rows["config"].notna().to_numpy()
+    with figure_file(path, 9, 1.8 + 0.34 * len(rows), title, dpi=120) as figure:
+        axes = figure.subplots()
+        places = np.arange(len(rows))
+        values = 1e9 * rows["gflops"] if timed else rows["fmas_per_slot"]
+        for chosen, look in ((is_step, _STEP), (~is_step, _RIVAL)):
+            axes.barh(places[chosen], values[chosen], **look)
+        texts = [f"{value:.3g}" for value in values]
+        if timed:
+            texts = [speed_text(value / 1e9) for value in values]
+            high, low = (values * rows["seconds"] / rows[f"seconds_{part}"] for part in (25, 75))
+            axes.errorbar(values, places, xerr=ranges(values, low, high), linestyle="", color=INK)
+            log_axis(axes.xaxis, "FLOPS", "median speed; bars: quartiles")
+            axes.set_xlim(values.min() / 2, values.max() * 5)
+        else:
+            axes.set_xlabel("multiply-adds per issue slot of the main loop")
+            axes.margins(x=0.12)
+        for place, value, text in zip(places, values, texts, strict=True):
+            axes.annotate(
+                text, (value, place), xytext=(8, 0), textcoords="offset points", va="center"
+            )
+        axes.set_yticks(places, [f"{name}: {row['title']}" for name, row in rows.iterrows()])
+        axes.invert_yaxis()
+        axes.grid(False, axis="y")

@@ -22,7 +22,8 @@ from ..measure.verify import MeasuredError
 from ..problem.precision import PRECISIONS, resolve_precision, result_dtypes
 from ..problem.shape import GemmShape
 from .operands import Operands, make_operands, plan_contender, random_operands
-from .report import new_figure, save_figure, speed_text, time_text
+from .plots import COLOURS, INK, MARKERS, figure_file, label_points, log_axis
+from .report import speed_text, time_text
 from .tables import new_table
 
 #: The most multiply-adds of a reference; for larger products it has some rows and columns.
@@ -162,24 +163,41 @@ def write_csv(report: Report, path: Path) -> None:
 
 
 def plot_report(report: Report, path: Path) -> None:
-    """Draw speed against the largest error, a point for each algorithm that was timed."""
-    figure = new_figure()
-    axes = figure.subplots()
-    drawn = [(row, row.error.largest) for row in report.rows if row.error and row.seconds]
+    """Draw speed over the largest error, with the bound of each algorithm that was timed."""
+    drawn = [(row, row.error) for row in report.rows if row.error and row.seconds]
     # The position of an error of zero on the logarithmic axis.
-    floor = min((error for _, error in drawn if error > 0), default=1e-16) / 2
-    for row, error in drawn:
-        point = max(error, floor), report.speed(row)
-        types = f"{row.algorithm.operand} to {row.algorithm.result}"
-        axes.plot(*([one] for one in point), "o" if error else "<", label=types)
-        axes.annotate(f" {row.algorithm.precision}\n {types}", point, fontsize=7, va="center")
-    axes.set(
-        xscale="log", yscale="log", title=f"{report.title}\n{report.device}",
-        xlabel="largest error over |A| |B| (an arrow: none)", ylabel="1e12 operations a second",
-    )  # fmt: skip
-    axes.margins(x=0.2, y=0.1)
-    axes.grid(which="both", alpha=0.2)
-    save_figure(figure, path)
+    floor = min((error.largest for _, error in drawn if error.largest > 0), default=1e-16) / 2
+    title = f"{report.title}\n{report.device}"
+    with figure_file(path, 9, 6, title) as figure:
+        axes = figure.subplots()
+        points, bounds = [], []
+        for operand, colour, marker in zip(
+            dict.fromkeys(row.algorithm.operand for row, _ in drawn), COLOURS, MARKERS, strict=False
+        ):
+            for row, error in drawn:
+                algorithm, speed = row.algorithm, 1e12 * (report.speed(row) or 0.0)
+                if algorithm.operand != operand:
+                    continue
+                exact, known = error.largest == 0, operand in axes.get_legend_handles_labels()[1]
+                x = max(error.largest, floor)
+                axes.plot(
+                    [x], [speed], "<" if exact else marker, color=colour,
+                    label=None if known else operand,
+                )  # fmt: skip
+                if error.bound > 0:
+                    bound = max(error.bound, floor)
+                    axes.plot([x, bound], [speed, speed], color=colour, linewidth=0.8, alpha=0.7)
+                    axes.plot([bound], [speed], "|", color=colour, markersize=9)
+                    bounds.append((x, speed, bound, speed))
+                points.append((x, speed, f"{algorithm.precision} to {algorithm.result}"))
+        axes.plot([], [], "|", color=INK, markersize=9, label="the bound of an error")
+        axes.margins(x=0.15, y=0.15)
+        log_axis(axes.xaxis, "", "largest error over |A| |B| (an arrow to the left: none)")
+        axes.xaxis.set_major_formatter("{x:.0e}")
+        log_axis(axes.yaxis, "OPS" if all(row.algorithm.operand == "int8" for row, _ in drawn)
+                 else "FLOPS")  # fmt: skip
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), title="operands")
+        label_points(axes, points, bounds)
 
 
 @dataclass

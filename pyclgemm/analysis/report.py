@@ -1,10 +1,8 @@
 """Reports of the command line: matrix units, packing, profiles, comparisons, the roofline."""
 
-import io
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -12,12 +10,12 @@ from rich.text import Text
 from ..codegen.config import Config
 from ..codegen.matrix_units import element_unit, elements_wanted
 from ..device.traits import DeviceTraits
-from ..errors import ArgumentError, PyclgemmError, printable
+from ..errors import printable
 from ..families.registry import family_of
-from ..host.files import Purpose, check_writable, write_whole
 from ..problem.problem import OPERANDS, GemmProblem
 from .ab import Record
 from .ceilings import peak_of
+from .plots import COLOURS, INK, MARKERS, figure_file, label_points, log_axis
 from .profile import Analysis, Profile
 from .tables import new_table
 
@@ -204,73 +202,56 @@ def speed_text(giga: float, unit: str = "FLOPS") -> str:
     return f"{giga / 1000:.3g} T{unit}" if giga >= 1000 else f"{giga:.3g} G{unit}"
 
 
-PLOT = Purpose("the plot", "name another file with --plot")
-
-
-def new_figure() -> Any:
-    """An empty figure that needs no display; `PyclgemmError` if Matplotlib is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PyclgemmError('a plot needs Matplotlib: pip install "pyclgemm[profile]"') from error
-    return Figure(figsize=(8, 5), layout="constrained")
-
-
-def check_plot(path: Path) -> None:
-    """Raise if a plot could not be drawn to a file: by its suffix, its folder, or Matplotlib."""
-    formats = new_figure().canvas.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in formats:
-        raise ArgumentError(
-            f"plot is {str(path)!r}, whose suffix is no format of Matplotlib: {', '.join(formats)}"
-        )
-    check_writable(path, PLOT)
-
-
-def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
-    """Write a figure to a file, in the Matplotlib format that its suffix names."""
-    image = io.BytesIO()
-    try:
-        figure.savefig(image, format=path.suffix[1:].lower() or None, dpi=dpi)
-    except ValueError as error:
-        raise ArgumentError(f"plot is {str(path)!r}, which cannot be written: {error}") from error
-    write_whole(path, image.getvalue(), PLOT)
-
-
 def plot_roofline(profile: Profile, path: Path) -> None:
     """Draw bandwidths as slopes, arithmetic as a level, and a product at its intensities."""
-    figure = new_figure()
-    axes = figure.subplots()
     problem = profile.analysis.product.problem
     ceilings, traffic = profile.ceilings, profile.analysis.traffic
     arithmetic = peak_of(ceilings, profile.analysis.choice.path, problem.precision)
-    peak = arithmetic.gflops if arithmetic else None
+    peak = 1e9 * arithmetic.gflops if arithmetic else None
+    achieved = 1e9 * profile.gflops
     levels = (
         ("global memory", ceilings.global_memory, traffic.global_memory),
         ("second-level cache", ceilings.cache, traffic.cache),
         ("local memory", ceilings.local_memory, traffic.local),
     )
-    roofs = [(name, rate, profile.intensity(moved)) for name, rate, moved in levels if rate]
+    roofs = [(name, 1e9 * rate, profile.intensity(moved)) for name, rate, moved in levels if rate]
     intensities = [0.25, 1024.0, *(x for _, _, x in roofs if x)]  # at least these are in the plot
     least, most = min(intensities) / 2, max(intensities) * 2
-    for number, (name, bandwidth, x) in enumerate(roofs):
-        colour = f"C{number}"
-        ridge = min(most, peak / bandwidth) if peak else most
-        axes.plot([least, ridge], [least * bandwidth, ridge * bandwidth], colour,
-                  label=f"{name}: {bandwidth:.0f} GB/s")  # fmt: skip
-        if x:
-            axes.plot([x], [profile.gflops], "o", color=colour)
-    if peak:
-        axes.plot([least, most], [peak, peak], "k", label=f"arithmetic: {peak:.0f} GFLOPS")
-    axes.plot([], [], "o", color="gray", label=f"this product: {profile.gflops:.0f} GFLOPS")
-    axes.set(
-        xscale="log", yscale="log", xlim=(least, most),
-        xlabel="FLOP a byte, of each level of memory", ylabel="GFLOPS",
-        title=f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, {profile.verdict.kind}\n"
-        f"{profile.analysis.traits.name}",
-    )  # fmt: skip
-    axes.grid(which="both", alpha=0.2)
-    axes.legend(loc="lower right")
-    save_figure(figure, path)
+    title = (
+        f"{problem.m} x {problem.n} x {problem.k}, {problem.dtype}, {profile.verdict.kind}\n"
+        f"{profile.analysis.traits.name}"
+    )
+    with figure_file(path, title=title) as figure:
+        axes = figure.subplots()
+        points, lines = [], [(least, achieved, most, achieved)]
+        for (name, bandwidth, x), colour, marker, dashes in zip(
+            roofs, COLOURS, MARKERS, ("-", "--", "-."), strict=False
+        ):
+            ridge = min(most, peak / bandwidth) if peak else most
+            lines.append((least, least * bandwidth, ridge, ridge * bandwidth))
+            axes.plot(
+                [least, ridge], [least * bandwidth, ridge * bandwidth], dashes, color=colour,
+                label=f"{name}: {speed_text(bandwidth / 1e9, 'B/s')}",
+            )  # fmt: skip
+            if x:
+                axes.plot([x], [achieved], marker, color=colour)
+                points.append((x, achieved, f"{name}, {number_text(x)} FLOP a byte"))
+        if peak:
+            label = f"arithmetic: {speed_text(peak / 1e9)}"
+            axes.plot([least, most], [peak, peak], color=INK, label=label)
+            lines.append((least, peak, most, peak))
+        if points:
+            axes.axhline(
+                achieved, color="#888888", linestyle=":", zorder=1,
+                label=f"this product: {speed_text(profile.gflops)}",
+            )  # fmt: skip
+        axes.set_xlim(least, most)
+        heights = [height for line in lines for height in line[1::2]]
+        axes.set_ylim(min(heights) / 2, 4 * max(heights))
+        log_axis(axes.xaxis, "", "FLOP a byte, of each level of memory")
+        log_axis(axes.yaxis, "FLOPS")
+        axes.legend(loc="lower right")
+        label_points(axes, points, lines)
 
 
 def markdown_table(records: Sequence[Record]) -> str:

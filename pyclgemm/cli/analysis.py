@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis import ab as comparisons
-from ..analysis import ceilings, report
+from ..analysis import ceilings, plots, report
 from ..analysis import precision as precisions
 from ..analysis import profile as profiles
 from ..analysis.operands import DISTRIBUTIONS
@@ -261,7 +261,7 @@ _GPU_SIZE, _CPU_SIZE = 2048, 512
 )
 @options.file_option("--csv", "Also write the table to this file, one line per algorithm.")
 @options.file_option(
-    "--plot", "Draw speed against error to this file; its suffix, such as .png, is the format."
+    "--plot", "Draw speed over error to this file; its suffix, such as .png, is the format."
 )
 @_rounds_option
 @click.option("--seed", type=int, default=0, help="Seed of the random numbers.")
@@ -287,7 +287,7 @@ def precision(
     if csv is not None:
         check_writable(csv, precisions.TABLE)
     if plot is not None:
-        report.check_plot(plot)
+        plots.check_plot(plot)
     console = options.open_console(file_width=160)
     _context, queue = options.open_queue(device)
     size = _CPU_SIZE if type_of(queue.device) == "cpu" else _GPU_SIZE
@@ -348,7 +348,7 @@ def profile(
     folder. Nothing else should run on the device meanwhile.
     """
     if plot is not None:
-        report.check_plot(plot)
+        plots.check_plot(plot)
     console = options.open_console()
     with console.status("looking for devices") as status:
 

@@ -57,6 +57,16 @@ def test_a_table_has_speeds_and_ratios_in_the_order_of_the_cases_and_gaps():
     assert " - " in report.format_table(table)
 
 
+def test_ratios_have_the_spread_of_both_sides():
+    case = Case(8, 8, 8, suite="one")
+    frame = report.to_frame(records_of(case, {PLAN: [1, 2, 3], CUBLAS: [4, 6, 8]}), FACTS)
+    (row,) = report.ratio_ranges(frame, "one").to_dict("records")
+    assert row == {"case": "8x8x8", "reference": CUBLAS, "ratio": 3.0, "low": 2.0,
+                   "high": pytest.approx(7 / 1.5)}  # fmt: skip
+    own = frame[frame["contender"] == PLAN]
+    assert report.ratio_ranges(own, "one").empty
+
+
 @pytest.mark.parametrize("suite", ["square", "dense", "random", "one"])
 def test_csv_and_plots_are_written(suite, tmp_path):
     cases = [Case(3, 4, 5, suite="one")] if suite == "one" else suite_cases(suite, count=50)
