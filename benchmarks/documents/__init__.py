@@ -1,0 +1,1 @@
+"""The tables, plots and the index that documents draw from `benchmarks/figures`."""
