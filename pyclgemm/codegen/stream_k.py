@@ -38,14 +38,17 @@ class Division:
         """Counters of arrivals: one for each slot in both steps of adding."""
         return 2 * self.slots
 
+    def group_of(self, slab: int, divided: int) -> int:
+        """The work-group that multiplies a slab of the `divided` ones."""
+        return ((slab + 1) * self.groups - 1) // divided
+
     def partial_sums(self, tiles: int, slabs: int) -> int:
         """How often sums of a tile are written: by each work-group, and again for a second step."""
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
         for beginning in range(0, divided, slabs):
             lowest, highest = (
-                ((slab + 1) * self.groups - 1) // divided
-                for slab in (beginning, beginning + slabs - 1)
+                self.group_of(slab, divided) for slab in (beginning, beginning + slabs - 1)
             )
             contributors = highest - lowest + 1
             neighbours = max(FAN_IN, math.ceil(math.sqrt(contributors)))

@@ -23,7 +23,7 @@ def test_every_table_and_plot_is_in_a_page():
     assert sorted(used) == sorted(tables.TABLES)
     ladders = "".join(path.read_text("utf-8") for path in figures.FIGURES.rglob("*.md"))
     everything = ladders + "".join(PAGES.values())
-    shown = set(re.findall(r"_static/(?:plots/)?([\w-]+)\.svg\)", everything))
+    shown = set(re.findall(r"_static/(?:plots/|drawings/)?([\w-]+)\.svg\)", everything))
     assert set(pictures.pictures()) <= shown
     static = figures.ROOT / "docs" / "_static"
     drawn = {path.stem for path in static.rglob("*.svg")}

@@ -33,6 +33,9 @@ _LARGEST_TILE = 256
 
 #: Registers of a work-item besides its sums and fragments: for addresses, counters and copies.
 _OTHER_REGISTERS = 40
+#: Banks of local memory, each of words of 4 bytes, on the GPUs whose banks are known.
+BANKS = 32
+
 #: Work-items that a compute unit multiplies for at a time.
 _LANES = 128
 
@@ -330,13 +333,26 @@ def _slab_access(
         (tiles.MWG, tiles.PADA, tiles.VWM) if name == "a" else (tiles.NWG, tiles.PADB, tiles.VWN)
     )
     words: dict[int, set[int]] = {}
+    for first in transposed_words(tiles, copy, (extent, padding, width), size):
+        for word in range(first, first + max(1, size // 4)):
+            words.setdefault(word % BANKS, set()).add(word)
+    return copy, max(map(len, words.values()))
+
+
+def transposed_words(
+    tiles: XgemmConfig, copy: SlabCopy, row: tuple[int, int, int], size: int
+) -> list[int]:
+    """The word of local memory that each work-item of a sub-group first writes of its vector.
+
+    A row of the slab has `row` elements, padding and elements of a vector.
+    """
+    extent, padding, width = row
+    words = []
     for item in range(min(SUB_GROUP, tiles.work_items)):
         depth, position = item % copy.unit_items * copy.width, item // copy.unit_items
         swizzled = position ^ (depth % tiles.SWIZZLE * width)
-        first = (depth * (extent + padding) + swizzled) * size // 4
-        for word in range(first, first + max(1, size // 4)):
-            words.setdefault(word % 32, set()).add(word)
-    return copy, max(map(len, words.values()))
+        words.append((depth * (extent + padding) + swizzled) * size // 4)
+    return words
 
 
 def _stored(costs: Costs, out: MatrixLayout, tiles: XgemmConfig) -> float:
