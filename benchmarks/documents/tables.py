@@ -50,7 +50,7 @@ def _speed() -> str:
 @table("h100-float32")
 def _h100_float32() -> str:
     rows = speeds(_of(load("h100/2026-11-22-products"), dtype="float32"), "pyclgemm", "cuBLAS")
-    rows = rows[(rows["m"] > 32) | (rows["k"] > 4096)]
+    rows = rows[(rows["m"] > 32) | (rows["n"] != rows["k"])]  # `_h100_few_rows` has the others
     return markdown(
         ("m x n x k", ">pyclgemm, TFLOPS", ">cuBLAS, TFLOPS", ">over cuBLAS"), _compared(rows)
     )
@@ -177,7 +177,18 @@ def _h100_layers() -> str:
 
 @table("h100-batches")
 def _h100_batches() -> str:
-    frame = _of(load("h100/2026-11-22-batches"), dtype="float32")
+    return _batches("h100/2026-11-22-batches")
+
+
+@table("h200-batches")
+def _h200_batches() -> str:
+    return _batches("h200/2026-11-22-large")
+
+
+def _batches(name: str) -> str:
+    """Tabulate batches of float32 beside torch.bmm and CLBlast."""
+    frame = _of(load(name), dtype="float32")
+    frame = frame[frame["case"].str.contains("*", regex=False)]
     beside = {name: ratios(frame, name) for name in ("cuBLAS", "CLBlast")}
     rows = speeds(frame, "pyclgemm")["pyclgemm"]
     return markdown(
@@ -224,7 +235,8 @@ def _h200_large() -> str:
         for own, other, text in (
             ("pyclgemm", "cuBLAS", ""), ("DenseLayer", "cuBLAS.layer", ", bias and ReLU"),
         ):  # fmt: skip
-            part = speeds(_of(frame, dtype=dtype), own, other)
+            single = frame[~frame["case"].str.contains("*", regex=False)]
+            part = speeds(_of(single, dtype=dtype), own, other)
             rows += [[dtype, cells[0] + text, *cells[1:]] for cells in _compared(part)]
     headings = ("type", "m x n x k", ">pyclgemm, TFLOPS", ">cuBLAS, TFLOPS", ">over cuBLAS")
     return markdown(headings, rows)
@@ -384,3 +396,22 @@ def _h100_precision() -> str:
             for _, row in frame.iterrows()
         ),
     )  # fmt: skip
+
+
+@table("techniques")
+def _techniques() -> str:
+    frame = load("techniques").astype(object)
+    frame = frame.where(frame.notna(), "")
+    rows, before = [], ("", "")
+    for row in frame.itertuples():
+        named = (row.technique, row.parameter)
+        repeated = row.technique == before[0]
+        gain = "" if row.ratio == "" else f"{row.ratio:.{2 if row.ratio < 10 else 0}f}"
+        rows.append(
+            ["" if repeated else row.technique, "" if named == before else row.parameter,
+             row.product, row.pair, gain, str(row.pairs), row.verdict]
+        )  # fmt: skip
+        before = named
+    headings = ("technique", "parameter", "product", ">best pair: before → after", ">ratio",
+                "pairs (median)", "verdict")  # fmt: skip
+    return markdown(headings, rows)

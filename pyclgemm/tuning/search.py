@@ -1,7 +1,7 @@
 """The search spaces of the tuner, and the search for a fast configuration.
 
 Each kernel family defines the coordinates of its space; its constraints decide which points are
-valid. Optuna's sampler proposes points; `benchmarks/TECHNIQUES.md` explains why this sampler.
+valid. Optuna's sampler proposes points; `docs/techniques.md` explains why this sampler.
 """
 
 from __future__ import annotations
