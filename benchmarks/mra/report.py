@@ -149,6 +149,7 @@ def plot_levels(frame: pd.DataFrame, facts: Mapping[str, str], path: Path) -> No
                 speed.index, speed["median"],
                 yerr=ranges(speed["median"], speed["min"], speed["max"]),
                 label=TECHNIQUES.get(str(name), name), marker=MARKERS[index],
+                linestyle="-" if str(name) in TECHNIQUES else ":",
                 color=COLOURS[index % len(COLOURS)],
             )  # fmt: skip
         roofline = 1e9 * frame.groupby("K")["roofline_gflops"].first()
