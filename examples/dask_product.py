@@ -2,6 +2,7 @@
 
 import dask.array as da
 import numpy as np
+
 import pyclgemm.dask
 
 a = da.random.default_rng(0).random((600, 500), chunks=(200, 250)).astype(np.float32)
