@@ -35,10 +35,9 @@ _log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 #: Bytes of a staging buffer: few copies, and several buffers within a small memory.
-_LEAST_STAGE, _MOST_STAGE = 1 << 20, 16 << 20
-#: Staging buffers that are filled at a time. Drivers pin 100 MB in some 50 ms, and four threads
-#: fill them as fast as a link takes them.
-_FILLING = 4
+_LEAST_STAGE, _MOST_STAGE = 1 << 20, 8 << 20
+#: Most staging buffers that are filled at a time; drivers pin 100 MB in some 50 ms.
+_FILLING = 8
 
 
 class SourceError(Exception):
