@@ -53,12 +53,12 @@ def local_cluster(
     """
     ranks = _ranks(devices)
     times = Counter(ranks)
-    options = {"dashboard_address": ":8787", **options}
-    is_shown = options.pop("dashboard", options["dashboard_address"] is not None)
+    address = options.pop("dashboard_address", ":8787")
+    options = {"dashboard": address is not None, "dashboard_address": address or ":0", **options}
     scheduler = {
         "cls": distributed.Scheduler,
         "options": {
-            "host": "127.0.0.1", "port": 0, "dashboard": is_shown, "plugins": (Placement(),),
+            "host": "127.0.0.1", "port": 0, "plugins": (Placement(),),
             **options,
         },
     }  # fmt: skip

@@ -22,21 +22,24 @@ from .tile import Contraction, Tile
 def best_grid(rows: int, columns: int, workers: int) -> tuple[int, int]:
     """The grid (pr, pc) of at most `workers` for rows x columns tiles.
 
-    It has the fewest tiles on the busiest worker, and of such grids the one that moves least:
-    each of pr rows of workers receives all of B, and each of pc columns all of A.
+    Each of pr rows of workers receives all of B, and each of pc columns all of A. Of the grids
+    whose busiest worker has at most an eighth more tiles than it must, the one that moves least.
     """
 
-    def cost(grid: tuple[int, int]) -> tuple[int, int]:
+    def busiest(grid: tuple[int, int]) -> int:
+        return math.ceil(rows / grid[0]) * math.ceil(columns / grid[1])
+
+    def moved(grid: tuple[int, int]) -> tuple[int, int]:
         pr, pc = grid
-        busiest = math.ceil(rows / pr) * math.ceil(columns / pc)
-        return busiest, (pc - 1) * rows + (pr - 1) * columns
+        return (pc - 1) * rows + (pr - 1) * columns, busiest(grid)
 
     grids = [
         (pr, pc)
         for pr in range(1, min(rows, workers) + 1)
         for pc in range(1, min(columns, workers // pr) + 1)
     ]
-    return min(grids, key=cost)
+    least = min(map(busiest, grids))
+    return min((one for one in grids if 8 * busiest(one) <= 9 * least), key=moved)
 
 
 class Placement(SchedulerPlugin):  # type: ignore[misc]
@@ -95,9 +98,9 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
                 task.resource_restrictions = {RESOURCE: 1}
         made: Counter[str] = Counter()
         for block in sorted(readers, key=lambda one: one.priority or ()):
-            worker = min(
-                {places[cell] for cell in readers[block]}, key=lambda one: (made[one], one)
-            )
+            takers = {places[cell] for cell in readers[block]}
+            takers = takers & _homes(block) or takers
+            worker = min(takers, key=lambda one: (made[one], one))
             for task in _chain(block):
                 if task.state not in ("memory", "processing") and not _is_restricted(task):
                     self._pin(task, worker)
@@ -149,13 +152,13 @@ def _places(
     """The worker of each cell: rows and columns go where most of their blocks are or will be."""
     affinities: tuple[Any, Any] = defaultdict(Counter), defaultdict(Counter)
     for block, cells in readers.items():
-        homes = {one.address for one in block.who_has or ()} or block.worker_restrictions or ()
+        homes = _homes(block)
         for axis in (0, 1):
             numbers = {cell[axis] for cell in cells}
             for number in numbers:
                 affinities[axis][number].update()  # so that it is known
             if len(numbers) == 1:  # a block of a along rows, of b along columns
-                for home in set(homes) & set(workers):
+                for home in homes & set(workers):
                     position = divmod(workers.index(home), grid[1])[axis]
                     affinities[axis][number][position] += max(block.nbytes, 1)
     rows, columns = (
@@ -189,6 +192,14 @@ def _shared_out(affinity: Mapping[int, Counter[int]], parts: int) -> dict[int, i
 
 def _is_restricted(task: Any) -> bool:
     return bool(task.worker_restrictions or task.host_restrictions or task.resource_restrictions)
+
+
+def _homes(block: Any) -> set[str]:
+    """The workers that have a block or what it is made from, or will have it."""
+    for task in _chain(block):
+        if task.who_has or task.worker_restrictions:
+            return {one.address for one in task.who_has or ()} or set(task.worker_restrictions)
+    return set()
 
 
 def _chain(task: Any) -> Iterator[Any]:

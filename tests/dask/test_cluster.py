@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pyclgemm
+from benchmarks.scale import Run, operand
 from pyclgemm.device.queues import devices
 from tests.support.checks import raises
 
@@ -77,6 +78,17 @@ def test_tiles_go_where_their_blocks_are(client):
     assert moved_bytes(client) - before <= 3.1 * a.nbytes
 
 
+def test_blocks_that_lie_on_the_grid_stay_there(client):
+    """They are futures, so that each block of an array is another name of one."""
+    workers = client.scheduler_info(-1)["workers"].items()
+    names = [address for address, _ in sorted(workers, key=lambda one: one[1]["name"])]
+    operands = [operand(client, Run(96, 8, "float32", 4, "grid"), seed, names) for seed in (0, 1)]
+    distributed.wait(operands)
+    before = moved_bytes(client)
+    distributed.wait(pd.matmul(*operands).persist())
+    assert moved_bytes(client) - before == sum(one.nbytes for one in operands)
+
+
 @pytest.mark.parametrize("grid", [(1, 4), (4, 1), (1, 1)])
 def test_a_grid_of_the_user_s(client, grid):
     c = pd.matmul(random((16, 8), 4), random((8, 16), 4), grid=grid).persist()
@@ -131,7 +143,8 @@ def test_a_worker_without_opencl_is_named(client):
 @pytest.mark.parametrize(
     ("rows", "columns", "workers", "grid"),
     [(12, 12, 4, (2, 2)), (12, 12, 7, (2, 3)), (1, 12, 4, (1, 4)), (12, 1, 4, (4, 1)),
-     (2, 2, 9, (2, 2)), (12, 12, 1, (1, 1)), (16, 4, 8, (4, 2))],
+     (2, 2, 9, (2, 2)), (12, 12, 1, (1, 1)), (16, 4, 8, (4, 2)),
+     (123, 123, 512, (16, 31))],
 )  # fmt: skip
 def test_grids(rows, columns, workers, grid):
     assert best_grid(rows, columns, workers) == grid
