@@ -21,6 +21,7 @@ from benchmarks import (
     compare_clblast,
     host_time,
     ladder,
+    scale,
     stream,
     transform3d,
     unseen,
@@ -64,11 +65,15 @@ def only_table(folder):
 
 @pytest.mark.parametrize(
     "script",
-    [choice_time, compare_clblast, host_time, amd_report, ladder, stream, transform3d, unseen],
-)
+    [
+        choice_time, compare_clblast, host_time, amd_report, ladder, scale, stream, transform3d,
+        unseen,
+    ],
+)  # fmt: skip
 def test_help(script):
-    part = dict.fromkeys((ladder, stream, transform3d), "Examples:") | {amd_report: "gfx1100"}
-    part = part.get(script, "")
+    with_examples = ladder, scale, stream, transform3d
+    parts = {amd_report: "gfx1100", **dict.fromkeys(with_examples, "Examples:")}
+    part = parts.get(script, "")
     assert part in printed_by(script, "--help")
 
 
@@ -95,6 +100,8 @@ def test_help(script):
         (stream, "--size 4x4", "N or MxNxK"),
         (stream, "--memory much", "4GiB"),
         (stream, "--devices none-such", "none-such"),
+        (scale, "measure --workers 0", "'0' is no list of positive integers"),
+        (scale, "measure --contenders MKL", "MKL; known are pyclgemm"),
         (unseen, "--type float8", "'float8' is none of float16"),
         (unseen, "--type float64:TF32_TF32_F32", "the operands are float64"),
         (unseen, "--hide none.json", "'none.json' is not one of"),
@@ -233,6 +240,33 @@ def test_a_ladder_without_its_first_step(queue, tmp_path, monkeypatch):
     assert list(measured.index) == valid
     assert "step 1 is left out: it is naive" in output
     assert (tmp_path / "run.md").read_text().count("## Step") == len(steps)
+
+
+@pytest.mark.first_runtime
+def test_scale_over_processes(queue, tmp_path):
+    pytest.importorskip("distributed")
+    output = output_of(
+        "measure", "--devices", queue.device.platform.name, "--workers", 2, "--size", 60,
+        "--chunk", 20, "--rounds", 1, "--output", tmp_path, code=0, command=scale.main,
+    )  # fmt: skip
+    table = only_table(tmp_path).set_index("contender")
+    assert table["tasks"]["pyclgemm"] == 9 and table["tasks"]["da.matmul"] > 27
+    assert table["moved_of_a"]["pyclgemm"] == table["summa_of_a"]["pyclgemm"] == 1
+    assert "speedup" in output and list(tmp_path.glob("*.png"))
+
+
+def test_scale_on_paper():
+    run = scale.Run(8192, 1024, "float32", 4, "grid")
+    rates = {"machines": 2, "link": 1e9, "copy": 1e10, "product": 1e12}
+    found = scale.predicted(run, memory=1e12, **rates)
+    nbytes = 4 * 8192**2
+    # Half of A and half of B are received or own, and copied once; a quarter of C comes back.
+    assert found["received"] == nbytes / 2
+    assert found["copy_seconds"] == pytest.approx((nbytes + nbytes / 4) / 1e10)
+    assert found["product_seconds"] == pytest.approx(2 * 8192**3 / 4 / 1e12)
+    parts = [found[f"{name}_seconds"] for name in ("link", "copy", "product")]
+    assert max(parts) < found["seconds"] < sum(parts)
+    assert scale.predicted(run, memory=1e7, **rates)["copy_seconds"] > found["copy_seconds"]
 
 
 def test_times_of_choices():
