@@ -72,8 +72,10 @@ def shared(queue: cl.CommandQueue, array: NDArray[Any]) -> Any:
 
 def new_shared(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array of the device in memory of NumPy; None if the device allocates it."""
+    if _SHARED.get() is None:
+        return None
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if _SHARED.get() is None or not _LEAST <= size <= queue.device.max_mem_alloc_size:
+    if not _LEAST <= size <= queue.device.max_mem_alloc_size:
         return None
     try:
         memory = np.empty(size + _BLOCK, np.uint8)
