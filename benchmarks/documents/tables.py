@@ -348,7 +348,7 @@ _STANDINGS = {"estimates": "not calibrated", "calibrated": "calibrated", "measur
 
 @table("h200-unseen")
 def _h200_unseen() -> str:
-    return _unseen("h200/2026-11-24-unseen")
+    return _unseen("h200/2026-11-28-unseen")
 
 
 @table("h100-unseen")
