@@ -41,7 +41,7 @@ def einsum(
     subscripts : str
         Such as "bij,bjk->bik", with ellipses and implicit results as in NumPy. The form
         ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` is taken too.
-    operands : pyopencl.array.Array, numpy.ndarray or NumPy scalar
+    *operands : pyopencl.array.Array, numpy.ndarray or NumPy scalar
         Arrays of one element type, of any shape and strides.
     queue : pyopencl.CommandQueue, optional
         None takes the queue of a device array, else that of `default_queue`.

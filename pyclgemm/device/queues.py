@@ -44,6 +44,7 @@ def default_queue(device: int | str | cl.Device | None = None) -> cl.CommandQueu
     Returns
     -------
     pyopencl.CommandQueue
+        The same object for the same device.
 
     Raises
     ------
