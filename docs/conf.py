@@ -32,8 +32,6 @@ extensions = [
 ]
 exclude_patterns = ["_build", "README.md", "_templates"]
 templates_path = ["_templates"]
-# Pages that exist only in some versions are found by a pattern.
-suppress_warnings = ["toc.empty_glob"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4

@@ -41,10 +41,13 @@ def kernel_parameters() -> Iterator[str]:
         yield from table(
             "parameter | values | default | meaning",
             [
-                (f"`{one.name}`", values(cls.bounds()[one.name]), default(one), own.get(one.name) or tiled(one.name))
+                (
+                    f"`{one.name}`", values(cls.bounds()[one.name]), default(one),
+                    own.get(one.name) or tiled(one.name),
+                )
                 for one in dataclasses.fields(cls)
             ],
-        )
+        )  # fmt: skip
         yield from ("A configuration is valid if", "")
         yield from (f"- {constraint.rule}" for constraint in family.constraints)
         yield ""
@@ -84,7 +87,7 @@ def exceptions() -> Iterator[str]:
     yield from table(
         "name | is also | raised if",
         [
-            (f"{{class}}`~pyclgemm.{one.__name__}`", also(one), one.__doc__.strip().split("\n\n")[0])
+            (f"{{class}}`~pyclgemm.{one.__name__}`", also(one), one.__doc__.split("\n\n")[0])
             for one in sorted(raised, key=lambda one: (issubclass(one, Warning), one.__name__))
         ],
     )
@@ -99,10 +102,9 @@ def also(cls: type) -> str:
 def database_schema() -> Iterator[str]:
     """Each object of the schema of databases, with its properties."""
     schema = json.loads((resource_folder("databases") / "schema.json").read_text("utf-8"))
-    top = {name: part for name, part in schema["properties"].items()}
     yield from schema_object("A file", schema)
     for name in ("match", "source", "ceilings"):
-        yield from schema_object(f"`{name}` of a file", top[name])
+        yield from schema_object(f"`{name}` of a file", schema["properties"][name])
     yield from schema_object("An entry", schema["$defs"]["entry"])
     for name in ("indirect_from", "like", "model"):
         part = schema["$defs"]["entry"]["properties"][name]

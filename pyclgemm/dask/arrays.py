@@ -113,6 +113,7 @@ def tensordot(
     Returns
     -------
     dask.array.Array
+        The other axes of `a`, then those of `b`.
 
     Examples
     --------
@@ -149,6 +150,7 @@ def einsum(
     Returns
     -------
     dask.array.Array
+        Its dimensions are those on the right of the arrow.
 
     Raises
     ------

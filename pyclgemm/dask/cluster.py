@@ -32,7 +32,7 @@ def local_cluster(
         many processes. None takes all GPUs and accelerators, or without any the best CPU.
     cache_bytes : int, optional
         As for `Devices`, in each process.
-    options
+    **options
         For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
 
     Returns

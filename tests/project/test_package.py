@@ -243,7 +243,7 @@ def test_the_console_script_is_the_command_line_with_completion(settings):
 
 
 def test_extras_that_hints_name_exist(settings):
-    texts = [*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    texts = [*PACKAGE.rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     named = {
         extra.strip()
         for path in texts
@@ -264,7 +264,10 @@ def test_a_wheel_has_every_package(settings):
 
 
 #: What a source tree has beside its files.
-_LEFT_BY_TOOLS = (".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
+_LEFT_BY_TOOLS = (
+    ".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "_build",
+    "generated",
+)  # fmt: skip
 
 
 def test_tests_run_from_a_source_distribution(tmp_path):
@@ -287,30 +290,3 @@ def test_tests_run_from_a_source_distribution(tmp_path):
     with patch.object(system, "ROOT", folder):
         output = ended(start_python(*command, environment=environment, cwd=folder), 0)
     assert "tests collected" in output
-
-
-# ------------------------------------------------------------------------------ pages
-
-DOCS = ROOT / "docs"
-PAGE = (DOCS / "fault-model.md").read_text(encoding="utf-8")
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
-
-
-@pytest.mark.parametrize(("file", "function"), NAMED_TESTS)
-def test_a_test_that_the_page_names_exists(file, function):
-    defined = re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.M)
-    assert function in defined if function else defined
-
-
-def test_campaigns_that_the_page_names_exist():
-    from tests.fuzz.campaign import CAMPAIGNS
-
-    last_cells = re.findall(r"([^|]*)\|$", PAGE, re.M)
-    named = set(re.findall(r'"(\w+)"', "".join(last_cells)))
-    assert named and named <= set(CAMPAIGNS)
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_links_lead_to_files(page):
-    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / link).is_file(), link
