@@ -33,6 +33,9 @@ extensions = [
 exclude_patterns = ["_build", "README.md", "_templates"]
 templates_path = ["_templates"]
 
+default_role = "py:obj"
+smartquotes = False  # they would change --option
+
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
 

@@ -48,7 +48,7 @@ def kernel_parameters() -> Iterator[str]:
                 for one in dataclasses.fields(cls)
             ],
         )  # fmt: skip
-        yield from ("A configuration is valid if", "")
+        yield from ("Constraints:", "")
         yield from (f"- {constraint.rule}" for constraint in family.constraints)
         yield ""
 
@@ -122,7 +122,7 @@ def schema_object(title: str, part: dict) -> Iterator[str]:
         [
             (
                 f"`{name}`", schema_value(value), "yes" if name in needed else "",
-                value.get("description", ""),
+                value.get("description", "").replace("*", r"\*"),
             )
             for name, value in part["properties"].items()
         ],

@@ -1,4 +1,4 @@
-"""The package as a whole: its rooms and their imports, its files, examples and documentation."""
+"""The package as a whole: its rooms and their imports, its files and examples."""
 
 import ast
 import doctest
