@@ -6,10 +6,12 @@ import doctest
 import re
 from pathlib import Path
 
+import click
 import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
+from pyclgemm.cli.main import main
 from tests.support.examples import names
 from tests.support.system import ROOT
 
@@ -85,6 +87,17 @@ def test_code_of_pages_runs(page, queue):
             continue
         with contextlib.suppress(pyclgemm.UnsupportedError):  # it needs another device
             exec(compile(code, str(page), "exec"), found)
+
+
+@each([page for page in TEXTS if "python -m pyclgemm" in page.read_text(encoding="utf-8")])
+def test_commands_of_pages_exist(page):
+    context, text = click.Context(main), page.read_text(encoding="utf-8")
+    calls = re.findall(r"python -m pyclgemm ([a-z]\w+)([^\n`|>#]*)", text)
+    for name, arguments in calls:
+        command = main.get_command(context, name)
+        assert command is not None, name
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"(?<=\s)--[\w-]+", arguments)) <= known | {"--help"}, name
 
 
 # ------------------------------------------------------------------------------ what pages say
