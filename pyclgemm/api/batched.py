@@ -74,6 +74,12 @@ def gemm_batched(
     pyopencl.array.Array or numpy.ndarray, or the sequence
         `out`. Without one, a NumPy array if neither `a`, `b` nor `c` is on the device.
 
+    See Also
+    --------
+    gemm : One product.
+    matmul : Stacks that broadcast as in NumPy.
+    einsum : Batches whose dimensions lie in any order.
+
     Examples
     --------
     >>> import numpy as np
@@ -180,6 +186,12 @@ def matmul(
     pyopencl.array.Array, numpy.ndarray or NumPy scalar
         `out`; without one a NumPy array if both operands are, and for two vectors of NumPy a
         scalar.
+
+    See Also
+    --------
+    gemm : alpha, beta, a bias and an activation.
+    einsum : Any labelled dimensions.
+    numpy.matmul : The rules for shapes.
 
     Examples
     --------

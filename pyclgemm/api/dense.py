@@ -68,6 +68,12 @@ class DenseLayer(OfThisProcess):
     epilogue : Epilogue
         Bias and activation.
 
+    See Also
+    --------
+    Sequential : Layers one after the other.
+    Epilogue : A bias and an activation for `gemm`.
+    pack : The packed weight alone.
+
     Examples
     --------
     >>> import numpy as np

@@ -69,6 +69,13 @@ def einsum(
         If the device lacks the arithmetic, or an int8 expression has more than one product or sum,
         as the first has a result of int32.
 
+    See Also
+    --------
+    tensordot : Sums over axes of two arrays.
+    matmul : Computes each pair.
+    numpy.einsum : The expressions.
+    opt_einsum.contract : Takes ``backend="pyclgemm"``.
+
     Examples
     --------
     >>> import numpy as np
@@ -116,6 +123,11 @@ def tensordot(
     -------
     pyopencl.array.Array or numpy.ndarray
         `out`; without one a new array: the other axes of `a`, then those of `b`.
+
+    See Also
+    --------
+    einsum : The same by labels, for any number of arrays.
+    numpy.tensordot : The rules for axes.
 
     Examples
     --------

@@ -27,6 +27,11 @@ class Epilogue:
     ArgumentError
         If the activation is unknown.
 
+    See Also
+    --------
+    gemm : Applies it as it stores the result.
+    DenseLayer : Keeps it beside a packed weight.
+
     Examples
     --------
     >>> Epilogue(activation="relu").activation

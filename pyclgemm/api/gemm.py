@@ -109,6 +109,13 @@ def gemm(
     AllocationError
         If the device has no memory for the result, for copies or for scratch space.
 
+    See Also
+    --------
+    gemm_batched : Many products in one launch.
+    matmul : Shapes and names of NumPy.
+    plan : Choose and build once, run many times.
+    explain : Which kernel would run, and why.
+
     Examples
     --------
     >>> import numpy as np

@@ -55,6 +55,13 @@ class Sequential(OfThisProcess):
     ArgumentError, DtypeError, ShapeError
         If the layers do not fit together; the message has the number of the first that does not.
 
+    See Also
+    --------
+    DenseLayer : One layer.
+    Sequential.from_sklearn : Read a model of scikit-learn.
+    Sequential.from_torch : Read a module of torch.
+    Sequential.from_onnx : Read an ONNX file.
+
     Examples
     --------
     >>> import numpy as np

@@ -52,6 +52,11 @@ def pack(
     PackedMatrix
         `gemm`, `plan` and `explain` take it as `b`.
 
+    See Also
+    --------
+    DenseLayer : Packs its weight, and adds a bias and an activation.
+    PackedMatrix : What it returns.
+
     Examples
     --------
     >>> import numpy as np

@@ -132,6 +132,11 @@ class GemmPlan(OfThisProcess):
         The kernel and why it was chosen.
     product : Product
         The problem and its matrices.
+
+    See Also
+    --------
+    plan : Makes it, with an example.
+    DenseLayer.plan : Makes it for a layer.
     """
 
     _instead = "make it again with plan(...), or layer.plan(...)"
@@ -319,14 +324,24 @@ def plan(
 ) -> GemmPlan:
     """Choose, generate and build the kernels of a product once, to run it many times.
 
-    Parameters are those of `gemm`, or of `gemm_batched` without sequences. The plan takes all
-    arrays of the same shapes, strides and element type. alpha, beta and the epilogue are fixed.
-    Errors are those of `gemm`.
+    The plan takes all arrays of the same shapes, strides and element type. alpha, beta and the
+    epilogue are fixed. Errors are those of `gemm`.
+
+    Parameters
+    ----------
+    queue, a, b, c, alpha, beta, trans_a, trans_b, out, epilogue, precision, config, allocator
+        As for `gemm`, or for `gemm_batched` without sequences.
 
     Returns
     -------
     GemmPlan
         It is called with arrays; its `choice` tells the kernel and the reason.
+
+    See Also
+    --------
+    gemm : Choose and run in one call.
+    GemmPlan.autotune : Time the best choices.
+    explain : The choice alone.
 
     Examples
     --------
@@ -361,13 +376,22 @@ def explain(
 ) -> Choice:
     """Say which kernel `gemm` would run with these arguments, and why, without building it.
 
-    If an operand is three-dimensional, it is the kernel of `gemm_batched`. Errors are those of
-    `gemm`.
+    Errors are those of `gemm`.
+
+    Parameters
+    ----------
+    queue, a, b, c, alpha, beta, trans_a, trans_b, out, epilogue, precision, config
+        As for `gemm`. If an operand is three-dimensional, it is the kernel of `gemm_batched`.
 
     Returns
     -------
     Choice
         Path, configuration, level of the database, and reason; printable.
+
+    See Also
+    --------
+    plan : The same choice, built and ready to run.
+    Choice : What it returns.
 
     Examples
     --------

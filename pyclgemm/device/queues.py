@@ -21,6 +21,10 @@ def devices() -> tuple[FoundDevice, ...]:
         Each has `device` (a `pyopencl.Device`), `name`, `platform` and `traits`. Its index is its
         rank; that of the default is 0, unless ``$PYCLGEMM_DEVICE`` names another.
 
+    See Also
+    --------
+    default_queue : A queue on one of them.
+
     Examples
     --------
     >>> all(found.traits.compute_units > 0 for found in devices())
@@ -54,6 +58,10 @@ def default_queue(device: int | str | cl.Device | None = None) -> cl.CommandQueu
         If `device` has another type.
     UnsupportedError
         If no device works.
+
+    See Also
+    --------
+    devices : The devices, by rank.
 
     Examples
     --------

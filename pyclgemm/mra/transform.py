@@ -52,6 +52,10 @@ class TransformPlan(OfThisProcess):
     ----------
     choice : TransformChoice
         The kernels, and the reason for them.
+
+    See Also
+    --------
+    plan_transform3d : Makes it, with an example.
     """
 
     _instead: ClassVar[str] = "make it again with plan_transform3d(...)"
@@ -127,13 +131,22 @@ def plan_transform3d(
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
-    Parameters and errors are those of `transform3d`. Only the shapes, strides and element type of
-    the arrays matter.
+    Errors are those of `transform3d`.
+
+    Parameters
+    ----------
+    queue, tensors, matrix, level, out
+        As for `transform3d`. Only the shapes, strides and element type of the arrays matter.
 
     Returns
     -------
     TransformPlan
         Call it with arrays; its `choice` states which kernels run, and why.
+
+    See Also
+    --------
+    transform3d : The same in one call.
+    TransformPlan : What it returns.
 
     Examples
     --------
@@ -250,6 +263,11 @@ def transform3d(
         As for `gemm`; `ArgumentError` also for an unknown level.
     UnsupportedError
         If K is above 32, the device lacks float64, or a level needs more memory than it has.
+
+    See Also
+    --------
+    plan_transform3d : Choose and build once, run many times.
+    einsum : Any contraction.
 
     Examples
     --------

@@ -318,6 +318,10 @@ class PackedMatrix(OfThisProcess):
         Its memory; None without elements.
     events : list of pyopencl.Event
         A reader waits for these.
+
+    See Also
+    --------
+    pack : Makes it, with an example.
     """
 
     shape: tuple[int, int]

@@ -47,6 +47,11 @@ class Choice:
         What is known of the device, and what may make it faster; empty if that was measured.
     rest : callable or None
         Returns all choices, this one first. A copy by pickle has None, as this takes databases.
+
+    See Also
+    --------
+    explain : Makes one, with an example.
+    GemmPlan : Has the one that it runs.
     """
 
     path: str

@@ -153,6 +153,10 @@ class StreamPlan:
         Devices that would only delay the end, and why.
     seconds : float
         The predicted time.
+
+    See Also
+    --------
+    stream_gemm : Returns or follows it.
     """
 
     tiles: tuple[Tile, ...]

@@ -94,6 +94,11 @@ def stream_gemm(
         The fault of the last device, if all of them fail. Its message and its attribute `done` say
         which rows and columns of `out` are done.
 
+    See Also
+    --------
+    gemm : Products that one device holds.
+    StreamPlan : The division into tiles, and the predicted time.
+
     Examples
     --------
     >>> import numpy as np

@@ -140,6 +140,11 @@ def calibrate(
     DatabaseError, FileError
         If the user's database cannot be used or written.
 
+    See Also
+    --------
+    GemmPlan.autotune : Time the kernels of one product.
+    explain : Shows what a choice is based on.
+
     Examples
     --------
     >>> found = pyclgemm.calibrate(queue, seconds=5.0)    # doctest: +SKIP

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import doctest
+import inspect
 import re
 from pathlib import Path
 
@@ -77,7 +78,8 @@ def blocks(page):
 
 @pytest.mark.any_runtime
 @each([page for page in PAGES if blocks(page)])
-def test_code_of_pages_runs(page, queue):
+def test_code_of_pages_runs(page, queue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     found = {**names(queue), "cla": cl_array}
     for code in blocks(page):
         if ">>>" in code:
@@ -106,6 +108,31 @@ def test_commands_of_pages_exist(page):
 def test_the_reference_has_every_public_name():
     listed = re.findall(r"^   (\w+)$", read("reference/api.md").split("## Dask")[0], re.M)
     assert sorted([*listed, "__version__"]) == sorted(pyclgemm.__all__)
+
+
+def names_with(kind):
+    """The public names of a kind of object: cases for a test."""
+    found = {name: getattr(pyclgemm, name) for name in pyclgemm.__all__}
+    return pytest.mark.parametrize("public", [one for one in found.values() if kind(one)])
+
+
+@names_with(inspect.isfunction)
+def test_a_public_function_has_every_section(public):
+    docscrape = pytest.importorskip("numpydoc.docscrape")
+    doc = docscrape.FunctionDoc(public)
+    for section in ("Parameters", "Returns", "See Also", "Examples"):
+        assert doc[section] or (section, public.__name__) == ("Parameters", "devices"), section
+    listed = ", ".join(one.name.replace("*", "") for one in doc["Parameters"])
+    described = set(filter(None, listed.split(", ")))
+    assert described == set(inspect.signature(public).parameters)
+
+
+@names_with(lambda one: inspect.isclass(one) and not issubclass(one, BaseException))
+def test_a_public_class_has_every_section(public):
+    docscrape = pytest.importorskip("numpydoc.docscrape")
+    doc = docscrape.NumpyDocString(inspect.getdoc(public))
+    assert doc["Parameters"] or doc["Attributes"]
+    assert doc["See Also"]
 
 
 def strings(path):

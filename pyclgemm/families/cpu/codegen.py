@@ -53,6 +53,10 @@ class CpuConfig(Config):
     PREFETCHB, PREFETCHC : int
         1 prefetches, while a panel of B is multiplied, the next panel before it is packed; and a
         tile of the result while its sums are formed.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MR: Annotated[int, up_to(64)]

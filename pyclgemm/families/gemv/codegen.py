@@ -37,6 +37,10 @@ class GemvConfig(Config):
     STREAMB : int
         1 reads the vectors of B past the first-level cache, by whole lines (NVIDIA's
         ``ld.global.nc.L1::no_allocate.L2::128B``), as a work-group reads no element twice.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MR: Annotated[int, up_to(64)]
@@ -78,6 +82,10 @@ class GemvUnitConfig(Config):
         Fragments along k that a sub-group loads before it multiplies them.
     STREAMB : int
         As for `GemvConfig`.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MR: Annotated[int, (8, 16, 32, 64)]

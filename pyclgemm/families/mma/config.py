@@ -50,6 +50,10 @@ class MatrixConfig(common.Config):
         are split into terms, or rounded to bfloat16, are packed in any case.
     FILL : int
         As for `XgemmConfig`.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MWG: Annotated[int, up_to(512)]

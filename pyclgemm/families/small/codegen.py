@@ -32,6 +32,10 @@ class SmallConfig(Config):
         at least one.
     KWI : int
         Unrolling of the loop over k, which advances by vectors.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MWI: Annotated[int, VECTOR_WIDTHS]
@@ -54,6 +58,10 @@ class SmallCpuConfig(Config):
         Most columns of the register tile, in elements.
     VW : int
         Most elements of a vector; the last columns take narrower vectors.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MR: Annotated[int, up_to(64)]

@@ -85,6 +85,10 @@ class XgemmConfig(Config):
         do not lie a power of two apart, in the same sets of a cache (M. Lam, E. Rothberg and
         M. Wolf, "The Cache Performance and Optimizations of Blocked Algorithms", ASPLOS
         1991). Operands that are read in place or were packed ahead keep their own.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MWG: Annotated[int, up_to(1024)]
@@ -171,6 +175,10 @@ class XgemmDirectConfig(Config):
         index, if the slab can be divided so. Long runs use whole cache lines. Short runs put
         neighbouring work-items into different rows, which causes fewer bank conflicts when
         they write the slab k-major.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     WGD: Annotated[int, up_to(1024)]

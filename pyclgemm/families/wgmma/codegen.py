@@ -60,6 +60,10 @@ class WgmmaConfig(Config):
         ``cp.async`` of 16, 8 or 4 bytes (PTX ISA) in the lanes of the copying warpgroup, and
         results by stores in the lanes that computed them: products of a few microseconds finish
         before the maps would be written, and fewer operands are packed.
+
+    See Also
+    --------
+    gemm : Takes one as `config`.
     """
 
     MWG: Annotated[int, up_to(256)]
