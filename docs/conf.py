@@ -55,6 +55,7 @@ numpydoc_validation_checks = {"GL06", "GL07", "PR02", "RT03", "YD01"}
 html_theme = "furo"
 html_title = f"pyclgemm {version}"
 html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_theme_options = {
     "source_repository": "https://github.com/pyclgemm/pyclgemm",
     "source_branch": "main",
