@@ -1,6 +1,8 @@
 """Sphinx builds these pages: docs/README.md has the command."""
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -9,7 +11,9 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
 
 # The notebooks tune: their records go to a folder of the build, not to the database of the user.
-os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="pyclgemm-docs-")
+_records = tempfile.mkdtemp(prefix="pyclgemm-docs-")
+atexit.register(shutil.rmtree, _records, ignore_errors=True)
+os.environ["XDG_DATA_HOME"] = _records
 os.environ.pop("PYCLGEMM_DATABASES", None)
 os.environ["PYTHONPATH"] = str(DOCS.parent)
 
