@@ -66,7 +66,7 @@ def test_the_first_page_is_short_and_shown_elsewhere():
 
 
 #: Words of code that needs more than its page: trained models, devices, packages of extras.
-_ELSEWHERE = ("torch", "onnx", "sklearn", "jax", "pandas", "dask", "cluster", "open_memmap")
+_ELSEWHERE = ("torch", "onnx", "sklearn", "jax", "pandas", "dask", "cluster", "memmap")
 
 
 def blocks(page):
