@@ -356,6 +356,20 @@ def _h100_unseen() -> str:
     return _unseen("h100/2026-11-28-unseen")
 
 
+@table("h200-stream")
+def _h200_stream() -> str:
+    rows = []
+    for row in load("h200/2026-11-28-stream").itertuples():
+        memory = "free" if row.memory_gib == "free" else f"{row.memory_gib} GiB"
+        where = "in its memory" if row.contender == "gemm" else memory
+        speed = 2.0 * row.m * row.n * row.k / row.seconds
+        rows.append(
+            [row.contender, row.dtype, str(row.m), str(row.devices), where, f"{row.seconds:.2f}",
+             tera(speed)]
+        )  # fmt: skip
+    return markdown(("", "type", ">m = n = k", ">GPUs", "memory", ">s", ">TFLOPS"), rows)
+
+
 @table("xeon-unseen")
 def _xeon_unseen() -> str:
     frame = "xeon/2026-11-24-unseen"
