@@ -1,10 +1,11 @@
 """Many products in one launch: `gemm_batched`, and `matmul` by NumPy's rules."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import pyopencl as cl
@@ -14,17 +15,50 @@ from ..errors import DtypeError, ShapeError, shown
 from ..problem.matrix import result_dtype
 from ..problem.precision import DTYPES, result_dtypes
 from ..runtime import arrays
-from ..runtime.arguments import as_array, check_flag, checked_sequence, dtype_name, queue_for
-from ..runtime.arrays import ArraySequence
+from ..runtime.arguments import (
+    ArrayT,
+    Operand,
+    as_array,
+    check_flag,
+    checked_sequence,
+    dtype_name,
+    queue_for,
+)
+from ..runtime.arrays import ArraySequence, PackedMatrix
 from ..runtime.interchange import owned, owner_of
 from ..runtime.memory import new_array, size_of, through_device
 from .epilogue import Epilogue, checked_epilogue
 from .gemm import gemm, prepare, run, run_on_device
 from .prepare import Call, check_count, common_count, result_shape
+from .signatures import PrecisionArgument, ProductOptions, Transposed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: An array of matrices, or a sequence of them.
+Batch: TypeAlias = Operand | Sequence[Operand]
 
 _SEQUENCES = frozenset((list, tuple))
 
 
+@overload
+def gemm_batched(
+    queue: cl.CommandQueue, a: ArrayT, b: ArrayT | PackedMatrix, c: ArrayT | None = None, *,
+    out: ArrayT | None = None, return_event: Literal[False] = False,
+    **options: Unpack[ProductOptions],
+) -> ArrayT: ...  # fmt: skip
+@overload
+def gemm_batched(
+    queue: cl.CommandQueue, a: ArrayT, b: ArrayT | PackedMatrix, c: ArrayT | None = None, *,
+    out: ArrayT | None = None, return_event: Literal[True],
+    **options: Unpack[ProductOptions],
+) -> tuple[ArrayT, cl.Event]: ...  # fmt: skip
+@overload
+def gemm_batched(
+    queue: cl.CommandQueue, a: Batch, b: Batch | PackedMatrix, c: Batch | None = None, *,
+    out: Batch | None = None, return_event: bool = False,
+    **options: Unpack[ProductOptions],
+) -> Any: ...  # fmt: skip
 def gemm_batched(
     queue: cl.CommandQueue,
     a: Any,
@@ -33,11 +67,11 @@ def gemm_batched(
     *,
     alpha: complex | float = 1.0,
     beta: complex | float | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
+    trans_a: Transposed = False,
+    trans_b: Transposed = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
@@ -150,6 +184,16 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
     return out, event
 
 
+@overload
+def matmul(
+    a: ArrayT, b: ArrayT, /, *, queue: cl.CommandQueue | None = None, out: ArrayT | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+) -> ArrayT: ...  # fmt: skip
+@overload
+def matmul(
+    a: Operand, b: Operand, /, *, queue: cl.CommandQueue | None = None, out: Operand | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+) -> Any: ...  # fmt: skip
 def matmul(
     a: Any,
     b: Any,
@@ -158,7 +202,7 @@ def matmul(
     queue: cl.CommandQueue | None = None,
     out: Any = None,
     dtype: Any = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """Multiply as `numpy.matmul` does: vectors, matrices, and stacks. Errors are those of `gemm`.
@@ -244,7 +288,7 @@ def _converted(a: Any, b: Any, out: Any, dtype: Any) -> tuple[Any, Any, np.dtype
 
 
 def _multiply(
-    queue: cl.CommandQueue, dtype: Any, precision: str | Enum | None, wait_for: Any, a: Any, b: Any,
+    queue: cl.CommandQueue, dtype: Any, precision: PrecisionArgument, wait_for: Any, a: Any, b: Any,
     out: Any,
 ) -> tuple[Any, None]:  # fmt: skip
     """Run one `gemm`, or one batch of all matrices of the stack; return the result."""

@@ -10,7 +10,6 @@ alone are summed first, on the device by products with ones.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, new_buffer, size_of, through_device, to_device
 from ..runtime.queue_state import queue_state
 from .batched import matmul
+from .signatures import PrecisionArgument
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Term:
 
 def contract(
     terms: Sequence[Term], output: str, path: Iterable[Collection[int]], queue: Any, out: Any,
-    precision: str | Enum | None, wait_for: Any,
+    precision: PrecisionArgument, wait_for: Any,
 ) -> Any:  # fmt: skip
     """Contract the terms in the order of `path`, as opt_einsum writes it; return the result."""
     dtype = terms[0].array.dtype
@@ -239,7 +239,7 @@ class _Pairs:
         terms: list[Term],
         path: Iterable[Collection[int]],
         out: Term,
-        precision: str | Enum | None,
+        precision: PrecisionArgument,
     ) -> None:
         """Contract all terms into `out`."""
         if len(terms) == 1:
@@ -274,7 +274,7 @@ class _Pairs:
 
     def _multiply(
         self, a: Term, b: Term, kept: Collection[str], out: Term | None = None,
-        precision: str | Enum | None = None,
+        precision: PrecisionArgument = None,
     ) -> Term:  # fmt: skip
         """Multiply two terms whose labels are in both, or kept."""
         for term in (a, b):

@@ -6,8 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyopencl as cl
@@ -18,7 +17,8 @@ from ..errors import ArgumentError, DtypeError, ShapeError, described, shown
 from ..families.registry import family_of
 from ..host.process import OfThisProcess
 from ..problem.matrix import check_dtype, result_dtype
-from ..runtime.arguments import as_array, check_queue
+from ..problem.problem import ActivationName
+from ..runtime.arguments import ArrayT, Operand, as_array, check_queue
 from ..runtime.arrays import PackedMatrix, as_batch, as_rows
 from ..runtime.memory import (
     new_array,
@@ -34,6 +34,7 @@ from .gemm import run
 from .pack import pack
 from .plan import GemmPlan, plan
 from .prepare import Call
+from .signatures import PrecisionArgument
 
 if TYPE_CHECKING:  # else it is imported when it is used: most programs do not need it
     from .storage import StoredLayer
@@ -88,16 +89,16 @@ class DenseLayer(OfThisProcess):
     queue: cl.CommandQueue
     packed: PackedMatrix
     epilogue: Epilogue
-    precision: str | Enum | None
+    precision: PrecisionArgument
 
     def __init__(
         self,
         queue: cl.CommandQueue,
         weight: Any,
         bias: Any = None,
-        activation: str | None = None,
+        activation: ActivationName | None = None,
         *,
-        precision: str | Enum | None = None,
+        precision: PrecisionArgument = None,
     ) -> None:
         check_queue(queue)
         weight, bias = as_array("weight", weight), as_array("bias", bias)
@@ -137,7 +138,7 @@ class DenseLayer(OfThisProcess):
         return self.epilogue.bias
 
     @property
-    def activation(self) -> str | None:
+    def activation(self) -> ActivationName | None:
         """The name of the activation, or None."""
         return self.epilogue.activation
 
@@ -158,6 +159,10 @@ class DenseLayer(OfThisProcess):
     def __repr__(self) -> str:
         return f"DenseLayer(weight={self.packed}, epilogue={self.epilogue})"
 
+    @overload
+    def __call__(self, x: ArrayT, out: ArrayT | None = None) -> ArrayT: ...
+    @overload
+    def __call__(self, x: Operand, out: Operand | None = None) -> Any: ...
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Apply the layer.
 

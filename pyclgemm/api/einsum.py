@@ -3,31 +3,48 @@
 They read subscripts and axes; `contraction` computes.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 from collections.abc import Hashable, Iterable, Sequence
-from enum import Enum
 from numbers import Integral
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError, shown, wrong_type
 from ..problem.matrix import check_dtype
+from ..runtime.arguments import ArrayT, Operand
 from .contraction import Term, as_plain, contract, sizes_of
+from .signatures import PrecisionArgument
 
 #: Of an operand of `einsum`, in messages.
 _NAME = "operands[{}]"
 
 
+@overload
+def einsum(
+    subscripts: str, /, *operands: ArrayT,
+    queue: cl.CommandQueue | None = None, out: ArrayT | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+    optimize: Any = "auto",
+) -> ArrayT: ...  # fmt: skip
+@overload
+def einsum(
+    subscripts: Any, /, *operands: Any,
+    queue: cl.CommandQueue | None = None, out: Operand | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+    optimize: Any = "auto",
+) -> Any: ...  # fmt: skip
 def einsum(
     subscripts: Any,
     /,
     *operands: Any,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     wait_for: Sequence[cl.Event] | None = None,
     optimize: Any = "auto",
 ) -> Any:
@@ -96,6 +113,18 @@ def einsum(
     return result[()] if out is None and isinstance(result, np.ndarray) else result
 
 
+@overload
+def tensordot(
+    a: ArrayT, b: ArrayT, /, axes: Any = 2, *,
+    queue: cl.CommandQueue | None = None, out: ArrayT | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+) -> ArrayT: ...  # fmt: skip
+@overload
+def tensordot(
+    a: Operand, b: Operand, /, axes: Any = 2, *,
+    queue: cl.CommandQueue | None = None, out: Operand | None = None,
+    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+) -> Any: ...  # fmt: skip
 def tensordot(
     a: Any,
     b: Any,
@@ -104,7 +133,7 @@ def tensordot(
     *,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:
     """Sum products over axes of two arrays, as `numpy.tensordot` does. Errors are `einsum`'s.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import wrong_type
-from ..problem.problem import check_activation
+from ..problem.problem import ActivationName, check_activation
 from ..runtime.arguments import as_array
 
 
@@ -39,7 +39,7 @@ class Epilogue:
     """
 
     bias: Any = None
-    activation: str | None = None
+    activation: ActivationName | None = None
 
     def __post_init__(self) -> None:
         as_array("bias", self.bias)  # or an error

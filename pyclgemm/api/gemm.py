@@ -1,15 +1,24 @@
 """`gemm`: one product of two matrices; calls of one kind share prepared launches."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
 from ..host.process import switch
-from ..runtime.arguments import ON_DEVICE, check_flag, checked_events
+from ..runtime.arguments import (
+    ON_DEVICE,
+    ArrayT,
+    Operand,
+    RightOperand,
+    check_flag,
+    checked_events,
+)
+from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, through_device
 from ..runtime.queue_state import queue_state
@@ -22,8 +31,30 @@ from .prepare import (
     describe_product,
     result_shape,
 )
+from .signatures import PrecisionArgument, ProductOptions, Transposed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
+@overload
+def gemm(
+    queue: cl.CommandQueue, a: ArrayT, b: ArrayT | PackedMatrix, c: ArrayT | None = None, *,
+    out: ArrayT | None = None, return_event: Literal[False] = False,
+    **options: Unpack[ProductOptions],
+) -> ArrayT: ...  # fmt: skip
+@overload
+def gemm(
+    queue: cl.CommandQueue, a: ArrayT, b: ArrayT | PackedMatrix, c: ArrayT | None = None, *,
+    out: ArrayT | None = None, return_event: Literal[True],
+    **options: Unpack[ProductOptions],
+) -> tuple[ArrayT, cl.Event]: ...  # fmt: skip
+@overload
+def gemm(
+    queue: cl.CommandQueue, a: Operand, b: RightOperand, c: Operand | None = None, *,
+    out: Operand | None = None, return_event: bool = False,
+    **options: Unpack[ProductOptions],
+) -> Any: ...  # fmt: skip
 def gemm(
     queue: cl.CommandQueue,
     a: Any,
@@ -32,11 +63,11 @@ def gemm(
     *,
     alpha: complex | float = 1.0,
     beta: complex | float | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
+    trans_a: Transposed = False,
+    trans_b: Transposed = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,

@@ -13,13 +13,17 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DtypeError, UnsupportedError, shown, wrong_type
+from ..problem.problem import ActivationName
+
+#: Of the layers of a state_dict: one name between all, or a name for each.
+Activations: TypeAlias = ActivationName | Sequence[ActivationName | None] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +32,13 @@ class Linear:
 
     weight: NDArray[Any]  # (in, out)
     bias: NDArray[Any] | None  # (out,)
-    activation: str | None = None
+    activation: ActivationName | None = None
 
 
 class _Stack(list[Linear]):
     """The layers read so far."""
 
-    def activate(self, activation: str, what: str) -> None:
+    def activate(self, activation: ActivationName, what: str) -> None:
         """Apply an activation to the last layer; `what` describes the part of the model."""
         if not self or self[-1].activation is not None:
             before = "another activation" if self else "no linear layer"
@@ -55,7 +59,9 @@ def optional(package: str, argument: str, verb: str = "read") -> Any:
 
 # ------------------------------------------------------------------------------ scikit-learn
 
-_SKLEARN = {"identity": None, "relu": "relu", "tanh": "tanh", "logistic": "sigmoid"}
+_SKLEARN: dict[str, ActivationName | None] = {
+    "identity": None, "relu": "relu", "tanh": "tanh", "logistic": "sigmoid",
+}  # fmt: skip
 
 
 def read_sklearn(model: Any) -> list[Linear]:
@@ -103,7 +109,7 @@ def _linear_model(model: Any, what: str) -> Linear:
 # ------------------------------------------------------------------------------ torch
 
 
-def read_torch(module: Any, activation: str | Sequence[str | None] | None) -> list[Linear]:
+def read_torch(module: Any, activation: Activations) -> list[Linear]:
     """The layers of a module in eval mode, or of a state_dict with these activations."""
     if isinstance(module, Mapping):
         return _state_dict(module, activation)
@@ -116,7 +122,9 @@ def read_torch(module: Any, activation: str | Sequence[str | None] | None) -> li
             f"activation is {shown(activation)}, which is for a state_dict; the module has its own"
         )
     nn = torch.nn
-    names = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
+    names: dict[Any, ActivationName] = {
+        nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
+    }  # fmt: skip
     stack = _Stack()
     for number, layer in enumerate(_flat(module, nn.Sequential)):
         # By the very type: a subclass may compute something else.
@@ -155,9 +163,7 @@ def _tensor(tensor: Any) -> NDArray[Any]:
     return np.asarray(tensor)
 
 
-def _state_dict(
-    state: Mapping[Any, Any], activation: str | Sequence[str | None] | None
-) -> list[Linear]:
+def _state_dict(state: Mapping[Any, Any], activation: Any) -> list[Linear]:
     if not state:
         raise ArgumentError("module is an empty state_dict; at least one weight is wanted")
     groups: dict[str, dict[str, NDArray[Any]]] = {}
@@ -210,7 +216,7 @@ _POINTS = np.linspace(-12.0, 12.0, 241)
 
 
 @functools.cache
-def _known_values() -> dict[str | None, NDArray[Any]]:
+def _known_values() -> dict[ActivationName | None, NDArray[Any]]:
     """The values of each activation, and of none, at `_POINTS`."""
     return {
         None: _POINTS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyopencl as cl
@@ -15,16 +14,17 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, shown, wrong_type
 from ..host.process import OfThisProcess
-from ..runtime.arguments import as_array, check_queue, dtype_name
+from ..runtime.arguments import ArrayT, Operand, as_array, check_queue, dtype_name
 from ..runtime.arrays import as_rows
 from ..runtime.memory import new_buffer, through_device, to_device
 from ..runtime.queue_state import PreparedCalls, queue_state
 from .dense import DenseLayer, load_layers, new_result, run_layer, stored
 from .plan import GemmPlan
 from .prepare import facts_of
+from .signatures import PrecisionArgument
 
 if TYPE_CHECKING:  # else it is imported when it is used: most programs do not need it
-    from .importers import Linear
+    from .importers import Activations, Linear
 
 #: Element types that weights of models can be converted to.
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -109,6 +109,10 @@ class Sequential(OfThisProcess):
         lines = [f"  {number}: {_description(one)}" for number, one in enumerate(self._layers)]
         return "\n".join(["Sequential(", *lines, ")"])
 
+    @overload
+    def __call__(self, x: ArrayT, out: ArrayT | None = None) -> ArrayT: ...
+    @overload
+    def __call__(self, x: Operand, out: Operand | None = None) -> Any: ...
     def __call__(self, x: Any, out: Any = None) -> Any:
         """Apply the layers; return as soon as they are enqueued, unless the result is NumPy's.
 
@@ -202,7 +206,7 @@ class Sequential(OfThisProcess):
     @classmethod
     def from_sklearn(
         cls, model: Any, *, queue: cl.CommandQueue | None = None, dtype: Any = None,
-        precision: str | Enum | None = None,
+        precision: PrecisionArgument = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of a fitted scikit-learn model.
 
@@ -249,9 +253,9 @@ class Sequential(OfThisProcess):
 
     @classmethod
     def from_torch(
-        cls, module: Any, activation: str | Sequence[str | None] | None = None, *,
+        cls, module: Any, activation: Activations = None, *,
         queue: cl.CommandQueue | None = None, dtype: Any = None,
-        precision: str | Enum | None = None,
+        precision: PrecisionArgument = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of a torch module as it computes in eval mode, or of a state_dict.
 
@@ -287,7 +291,7 @@ class Sequential(OfThisProcess):
     @classmethod
     def from_onnx(
         cls, path: Any, *, queue: cl.CommandQueue | None = None, dtype: Any = None,
-        precision: str | Enum | None = None,
+        precision: PrecisionArgument = None,
     ) -> Sequential:  # fmt: skip
         """Make the network of an ONNX model: a chain of linear layers and activations.
 
@@ -330,7 +334,7 @@ class Sequential(OfThisProcess):
     @classmethod
     def _of(
         cls, layers: Sequence[Linear], queue: cl.CommandQueue | None, dtype: Any,
-        precision: str | Enum | None,
+        precision: PrecisionArgument,
     ) -> Sequential:  # fmt: skip
         if not layers:
             raise ArgumentError("the model has no linear layer; at least one is wanted")

@@ -6,8 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import pyopencl as cl
@@ -17,7 +16,7 @@ from ..codegen.config import Config
 from ..errors import ArgumentError, DtypeError, ShapeError, described
 from ..host.process import OfThisProcess
 from ..problem.product import Product
-from ..runtime.arguments import as_array, check_flag
+from ..runtime.arguments import ArrayT, Operand, RightOperand, as_array, check_flag
 from ..runtime.arrays import PackedMatrix, View, byte_range
 from ..runtime.memory import new_array, new_buffer, through_device, to_device
 from ..selection.select import Choice
@@ -30,6 +29,7 @@ from .prepare import (
     describe_product,
     result_shape,
 )
+from .signatures import PrecisionArgument, Transposed
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,24 @@ class GemmPlan(OfThisProcess):
         )
         return self.choice
 
+    @overload
+    def __call__(
+        self, a: ArrayT, b: ArrayT | PackedMatrix | None = None, c: ArrayT | None = None, *,
+        out: ArrayT | None = None, wait_for: Sequence[cl.Event] | None = None,
+        return_event: Literal[False] = False, add_event: bool = True,
+    ) -> ArrayT: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, a: ArrayT, b: ArrayT | PackedMatrix | None = None, c: ArrayT | None = None, *,
+        out: ArrayT | None = None, wait_for: Sequence[cl.Event] | None = None,
+        return_event: Literal[True], add_event: bool = True,
+    ) -> tuple[ArrayT, cl.Event]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, a: Operand, b: RightOperand | None = None, c: Operand | None = None, *,
+        out: Operand | None = None, wait_for: Sequence[cl.Event] | None = None,
+        return_event: bool = False, add_event: bool = True,
+    ) -> Any: ...  # fmt: skip
     def __call__(
         self,
         a: Any,
@@ -308,17 +326,17 @@ class GemmPlan(OfThisProcess):
 
 def plan(
     queue: cl.CommandQueue,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: Operand,
+    b: RightOperand,
+    c: Operand | None = None,
     *,
     alpha: complex | float = 1.0,
     beta: complex | float | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
-    out: Any = None,
+    trans_a: Transposed = False,
+    trans_b: Transposed = False,
+    out: Operand | None = None,
     epilogue: Epilogue | None = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     config: Config | Mapping[str, Any] | None = None,
     allocator: Any = None,
 ) -> GemmPlan:
@@ -361,17 +379,17 @@ def plan(
 
 def explain(
     queue: cl.CommandQueue,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: Operand,
+    b: RightOperand,
+    c: Operand | None = None,
     *,
     alpha: complex | float = 1.0,
     beta: complex | float | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
-    out: Any = None,
+    trans_a: Transposed = False,
+    trans_b: Transposed = False,
+    out: Operand | None = None,
     epilogue: Epilogue | None = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     config: Config | Mapping[str, Any] | None = None,
 ) -> Choice:
     """Say which kernel `gemm` would run with these arguments, and why, without building it.

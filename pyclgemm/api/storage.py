@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError, FileError, UnsupportedError, printable, shown, wrong_type
 from ..host.files import Purpose, parse_json, write_whole
+from ..problem.precision import PrecisionName
+from ..problem.problem import ActivationName
 from .importers import optional
 
 _KINDS = ("DenseLayer", "Sequential")
@@ -45,8 +47,8 @@ class StoredLayer(NamedTuple):
 
     weight: NDArray[Any]  # (in, out)
     bias: NDArray[Any] | None  # (out,)
-    activation: str | None
-    precision: str | None
+    activation: ActivationName | None
+    precision: PrecisionName | None
 
 
 def write_layers(path: Any, kind: str, layers: Sequence[StoredLayer]) -> None:

@@ -84,8 +84,9 @@ class GemmKernel:
 
     def activation_of(self, real: str) -> str:
         """OpenCL C expression that applies the activation to ``x`` of type `real`."""
+        assert self.problem.activation is not None
         suffix = "" if real.startswith("double") else "f"
-        return ACTIVATIONS[self.problem.activation or ""].format(real=real, f=suffix)
+        return ACTIVATIONS[self.problem.activation].format(real=real, f=suffix)
 
     def result_at(self, total: str, row: str, column: str, addend: str = "") -> str:
         """The same for an entry, with its bias, and its C unless `addend` holds that."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from enum import Enum
 from typing import Any
 
 import dask
@@ -15,6 +14,7 @@ import numpy as np
 import opt_einsum
 
 from ..api.einsum import axes_of
+from ..api.signatures import PrecisionArgument
 from ..errors import ArgumentError, DtypeError, ShapeError, UnsupportedError, shown, wrong_type
 from ..problem.matrix import check_dtype, result_dtype
 from ..problem.precision import resolve_precision
@@ -22,7 +22,7 @@ from .placement import Placement
 from .tile import Contraction, Layer, Tile, apply_layer
 
 
-def matmul(a: Any, b: Any, *, precision: str | Enum | None = None, grid: Any = "auto") -> da.Array:
+def matmul(a: Any, b: Any, *, precision: PrecisionArgument = None, grid: Any = "auto") -> da.Array:
     """Multiply Dask arrays as `numpy.matmul` does, with one task for each tile of the result.
 
     A task multiplies the blocks of a row of `a` with those of a column of `b` on its worker's
@@ -99,7 +99,7 @@ def _without_repeats(array: Any, stack: tuple[int, ...], labels: str) -> tuple[A
 
 
 def tensordot(
-    a: Any, b: Any, axes: Any = 2, *, precision: str | Enum | None = None, grid: Any = "auto"
+    a: Any, b: Any, axes: Any = 2, *, precision: PrecisionArgument = None, grid: Any = "auto"
 ) -> da.Array:
     """Sum products over axes of two arrays, as `numpy.tensordot` does, with a task for each tile.
 
@@ -135,7 +135,7 @@ def tensordot(
 
 
 def einsum(
-    subscripts: str, a: Any, b: Any, *, precision: str | Enum | None = None, grid: Any = "auto"
+    subscripts: str, a: Any, b: Any, *, precision: PrecisionArgument = None, grid: Any = "auto"
 ) -> da.Array:
     """Sum products of two arrays over labelled dimensions, with one task for each tile.
 
@@ -265,7 +265,7 @@ def _check_array(name: str, array: Any) -> None:
 
 
 def _contracted(
-    a: Any, b: Any, one: Contraction, precision: str | Enum | None, grid: Any
+    a: Any, b: Any, one: Contraction, precision: PrecisionArgument, grid: Any
 ) -> da.Array:
     """The result of a contraction, after all checks."""
     algorithm = resolve_precision(precision, a.dtype.name)

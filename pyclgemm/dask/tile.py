@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ from ..api.batched import gemm_batched
 from ..api.dense import DenseLayer
 from ..api.epilogue import Epilogue
 from ..api.gemm import gemm
+from ..api.signatures import PrecisionArgument
 from ..errors import ShapeError, wrong_type
 from ..problem.matrix import check_dtype, result_dtype
 from ..problem.precision import is_complex, resolve_precision
+from ..problem.problem import ActivationName
 from .devices import here
 
 
@@ -85,7 +86,7 @@ class Tile:
     """
 
     contraction: Contraction
-    precision: str | None = None
+    precision: PrecisionArgument = None
     grid: tuple[int, int] | str | None = None  # for `placement`
 
     def __call__(self, a: Any, b: Any) -> np.ndarray[Any, Any]:
@@ -154,8 +155,8 @@ class Layer:
 
     weight: np.ndarray[Any, Any]
     bias: np.ndarray[Any, Any] | None = None
-    activation: str | None = None
-    precision: str | Enum | None = None
+    activation: ActivationName | None = None
+    precision: PrecisionArgument = None
 
     def __post_init__(self) -> None:
         for name, array, ndim in (("weight", self.weight, 2), ("bias", self.bias, 1)):
@@ -181,8 +182,9 @@ class Layer:
         with here() as device:
             ready = device.layers.get(self)
             if ready is None:
-                parts = self.weight, self.bias, self.activation
-                ready = DenseLayer(device.queue, *parts, precision=self.precision)
+                ready = DenseLayer(
+                    device.queue, self.weight, self.bias, self.activation, precision=self.precision
+                )
                 device.layers[self] = ready
             return device.download(ready(device.upload(x)))
 

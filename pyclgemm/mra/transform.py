@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, overload
 
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -32,7 +32,7 @@ from ..host.process import OfThisProcess
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision
 from ..problem.product import make_product
-from ..runtime.arguments import as_array, check_flag, check_queue
+from ..runtime.arguments import ArrayT, Operand, as_array, check_flag, check_queue
 from ..runtime.arrays import View
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, through_device, to_device
@@ -77,6 +77,24 @@ class TransformPlan(OfThisProcess):
     def _fits(self) -> Sequence[Callable[[Any], bool]]:
         return [self._signatures[name].fits for name in _OPERANDS]
 
+    @overload
+    def __call__(
+        self, tensors: ArrayT, matrix: ArrayT, *, out: ArrayT | None = None,
+        wait_for: Sequence[cl.Event] | None = None, return_event: Literal[False] = False,
+        add_event: bool = True,
+    ) -> ArrayT: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, tensors: ArrayT, matrix: ArrayT, *, out: ArrayT | None = None,
+        wait_for: Sequence[cl.Event] | None = None, return_event: Literal[True],
+        add_event: bool = True,
+    ) -> tuple[ArrayT, cl.Event]: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, tensors: Operand, matrix: Operand, *, out: Operand | None = None,
+        wait_for: Sequence[cl.Event] | None = None, return_event: bool = False,
+        add_event: bool = True,
+    ) -> Any: ...  # fmt: skip
     def __call__(
         self,
         tensors: Any,
@@ -123,11 +141,11 @@ class TransformPlan(OfThisProcess):
 
 def plan_transform3d(
     queue: cl.CommandQueue,
-    tensors: Any,
-    matrix: Any,
+    tensors: Operand,
+    matrix: Operand,
     *,
     level: str | None = None,
-    out: Any = None,
+    out: Operand | None = None,
 ) -> TransformPlan:
     """Choose, generate and build a transform once, to run it many times.
 
@@ -214,6 +232,24 @@ def _alignment(stack: TensorStack, choice: TransformChoice) -> int:
     return stack.alignment
 
 
+@overload
+def transform3d(
+    queue: cl.CommandQueue, tensors: ArrayT, matrix: ArrayT, *, level: str | None = None,
+    out: ArrayT | None = None, allocator: Any = None, wait_for: Sequence[cl.Event] | None = None,
+    return_event: Literal[False] = False,
+) -> ArrayT: ...  # fmt: skip
+@overload
+def transform3d(
+    queue: cl.CommandQueue, tensors: ArrayT, matrix: ArrayT, *, level: str | None = None,
+    out: ArrayT | None = None, allocator: Any = None, wait_for: Sequence[cl.Event] | None = None,
+    return_event: Literal[True],
+) -> tuple[ArrayT, cl.Event]: ...  # fmt: skip
+@overload
+def transform3d(
+    queue: cl.CommandQueue, tensors: Operand, matrix: Operand, *, level: str | None = None,
+    out: Operand | None = None, allocator: Any = None, wait_for: Sequence[cl.Event] | None = None,
+    return_event: bool = False,
+) -> Any: ...  # fmt: skip
 def transform3d(
     queue: cl.CommandQueue,
     tensors: Any,

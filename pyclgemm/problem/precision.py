@@ -6,18 +6,27 @@ type of B, type of the accumulator. A complex product uses the name of its real 
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import ml_dtypes  # noqa: F401 - from here on NumPy knows the name "bfloat16"
 
 from ..errors import DtypeError, check_name
+
+#: Names of the algorithms.
+PrecisionName: TypeAlias = Literal[
+    "F16_F16_F32", "F16_F16_F16", "F32_F32_F32", "F64_F64_F64",
+    "TF32_TF32_F32", "TF32_TF32_F32_X3",
+    "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
+    "I8_I8_I32",
+]  # fmt: skip
+NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
 
 
 @dataclass(frozen=True)
 class Precision:
     """One algorithm for the multiply-adds of a product."""
 
-    name: str  # JAX's, such as "F32_F32_F32"
+    name: PrecisionName  # JAX's
     operand: str  # NumPy name of the real type in which operands are stored
     arithmetic: str  # NumPy name of the real type in which products are formed and summed
     #: The type that matrix units multiply, such as "tf32"; None if no unit has this arithmetic.
@@ -86,12 +95,9 @@ PRECISIONS = (
     Precision("I8_I8_I32", "int8", "int32", "int8"),
 )
 
-_BY_NAME = {(one.name, one.operand): one for one in PRECISIONS}
+_BY_NAME: dict[tuple[str, str], Precision] = {(one.name, one.operand): one for one in PRECISIONS}
 
-#: Names of the algorithms.
-NAMES = tuple(dict.fromkeys(one.name for one in PRECISIONS))
-
-_DEFAULTS = {
+_DEFAULTS: dict[str, PrecisionName] = {
     "float16": "F16_F16_F32",
     "float32": "F32_F32_F32",
     "float64": "F64_F64_F64",

@@ -17,6 +17,9 @@ Order = Literal["row", "column", "strided"]
 #: The order of a matrix, or the axis of a bias, once rows and columns are exchanged.
 _EXCHANGED: dict[Any, Any] = {"row": "column", "column": "row", "strided": "strided", None: None}
 
+#: Functions that are applied to the elements of a result.
+ActivationName: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
+
 OperandName: TypeAlias = Literal["a", "b"]
 OPERANDS: tuple[OperandName, ...] = ("a", "b")
 
@@ -75,7 +78,7 @@ class GemmProblem:
     c: MatrixLayout | None = None  # None if C is not read (no C, or beta is zero)
     #: Whether `out` has a bias entry per row or per column: "column" without the swap.
     bias: Literal["row", "column"] | None = None
-    activation: str | None = None  # one of `ACTIVATIONS`
+    activation: ActivationName | None = None
     packed: PackedLayout | None = None  # if B was packed ahead; `b` describes the packed matrix
     #: NumPy name of the element type of C, bias and result; empty for the default of `dtype`.
     result_dtype: str = ""
@@ -135,7 +138,7 @@ _OR_ZERO = "x < ({real})(-1000) ? ({real})(0) : "
 #: Activations as OpenCL C expressions of ``x``. ``{real}`` is the type of x, a scalar or a
 #: vector; ``{f}`` is the suffix of its literals. ``x < 0 ? 0 : x`` keeps a NaN, fmax does not.
 #: The two forms of GELU: D. Hendrycks and K. Gimpel, arXiv:1606.08415, section 2.
-ACTIVATIONS: dict[str, str] = {
+ACTIVATIONS: dict[ActivationName, str] = {
     "relu": "x < ({real})(0) ? ({real})(0) : x",
     "gelu": _OR_ZERO + "0.5{f} * x * (1.0{f} + erf(x * 0.70710678118654752440{f}))",
     "gelu_tanh": (

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, shown
 from .bounds import BATCHES, PADDINGS, SIZES, check_integer
 from .matrix import Matrix, Transposition
 from .precision import is_complex, resolve_precision
-from .problem import GemmProblem, check_activation
+from .problem import ActivationName, GemmProblem, check_activation
 from .product import Product, make_product
 
 #: A letter each for a and b: N is stored as it is multiplied, T is stored transposed.
@@ -96,7 +96,7 @@ class GemmShape:
         conjugate: str = "",
         reads_c: bool = False,
         bias: bool = False,
-        activation: str | None = None,
+        activation: ActivationName | None = None,
         result_dtype: str | None = None,
     ) -> Product:
         """Describe the product as a call with arrays does; `conjugate` is "a", "b" or "ab"."""

@@ -5,16 +5,40 @@ they are used: shapes and element types in `pyclgemm.problem`.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
+from numpy.typing import NDArray
 
 from ..device.queues import default_queue
 from ..errors import ArgumentError, DtypeError, ShapeError, described, shown, wrong_type
 from .arrays import ArraySequence, MatrixSequence, PackedMatrix
 from .interchange import ForeignArray, check_destination, owned, owner_of, read
+
+#: The kind of all arrays of a call, which is then that of its result. Of mixtures, and of arrays of
+#: other libraries, type checkers take the result for `Any`.
+ArrayT = TypeVar("ArrayT", NDArray[Any], cl_array.Array)
+
+
+class HasArray(Protocol):
+    """What NumPy converts to an array."""
+
+    def __array__(self) -> Any:
+        """Convert it."""
+
+
+class HasDlpack(Protocol):
+    """An array that shares its memory with other libraries."""
+
+    def __dlpack__(self) -> Any:
+        """Share it."""
+
+
+#: An operand for type checkers; a right one may also be packed.
+Operand: TypeAlias = cl_array.Array | HasArray | HasDlpack
+RightOperand: TypeAlias = Operand | PackedMatrix
 
 #: Types of arguments that need no transfer.
 ON_DEVICE = frozenset((type(None), cl_array.Array, PackedMatrix, ArraySequence, MatrixSequence))

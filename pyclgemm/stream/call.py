@@ -9,6 +9,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..api.epilogue import Epilogue
+from ..problem.matrix import Transposition
 from .buffers import can_be_in_place
 from .links import Link
 from .plan import Block
@@ -26,8 +27,8 @@ class StreamCall:
     epilogue: Epilogue
     alpha: Any
     beta: Any
-    trans_a: str
-    trans_b: str
+    trans_a: Transposition
+    trans_b: Transposition
     precision: Any
     k: int  # 0 if A and B are not read
     sums: np.dtype[Any]  # element type of a tile that is summed over several panels

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Any
 
 from ..api.epilogue import Epilogue
+from ..api.signatures import PrecisionArgument, Transposed
 from ..errors import AllocationError, PyclgemmError
 from ..runtime.arguments import check_flag, check_function
 from .call import Device, StreamCall
@@ -44,11 +44,11 @@ def stream_gemm(
     *,
     alpha: complex | float = 1.0,
     beta: complex | float | None = None,
-    trans_a: bool | str = False,
-    trans_b: bool | str = False,
+    trans_a: Transposed = False,
+    trans_b: Transposed = False,
     out: Any = None,
     epilogue: Epilogue | None = None,
-    precision: str | Enum | None = None,
+    precision: PrecisionArgument = None,
     devices: Any = None,
     memory: int | None = None,
     progress: bool | Callable[[int, int], object] | None = None,

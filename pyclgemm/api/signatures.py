@@ -1,0 +1,34 @@
+"""The types of what public functions take by name, for type checkers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeAlias, TypedDict
+
+import numpy as np
+import pyopencl as cl
+
+from ..codegen.config import Config
+from ..problem.matrix import Transposition
+from ..problem.precision import PrecisionName
+from .epilogue import Epilogue
+
+#: The arithmetic: a name, or a member of JAX's enumeration of these names.
+PrecisionArgument: TypeAlias = PrecisionName | Enum | None
+
+Transposed: TypeAlias = bool | np.bool_ | Transposition
+
+
+class ProductOptions(TypedDict, total=False):
+    """What a call takes that computes `gemm`'s formula, besides arrays and `return_event`."""
+
+    alpha: complex
+    beta: complex | None
+    trans_a: Transposed
+    trans_b: Transposed
+    epilogue: Epilogue | None
+    precision: PrecisionArgument
+    config: Config | Mapping[str, Any] | None
+    allocator: Callable[[int], Any] | None
+    wait_for: Sequence[cl.Event] | None
