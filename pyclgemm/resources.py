@@ -7,7 +7,7 @@ nor in every kind of editable install, so this module uses plain paths.
 
 import functools
 import importlib.metadata
-from configparser import ConfigParser
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def library_version() -> str:
-    """The installed version; of a source tree that of its setup.cfg, with "+source"."""
+    """The installed version; of a source tree the last release that it knows, with "+source"."""
     try:
         return importlib.metadata.version("pyclgemm")
     except importlib.metadata.PackageNotFoundError:
-        settings = ConfigParser()
-        settings.read(_PACKAGE.parent / "setup.cfg")
-        return settings.get("metadata", "version", fallback="0") + "+source"
+        settings = _PACKAGE.parent / "pyproject.toml"
+        text = settings.read_text(encoding="utf-8") if settings.is_file() else ""
+        stated = re.search(r'^fallback_version = "(.+)"$', text, re.MULTILINE)
+        return f"{stated[1] if stated else 0}+source"
 
 
 def resource_folder(name: str) -> Path:
