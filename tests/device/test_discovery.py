@@ -21,6 +21,7 @@ from archspec.cpu import detect
 from packaging.requirements import Requirement
 
 import pyclgemm
+from pyclgemm.api import batched
 from pyclgemm.device import discovery, probe
 from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import (
@@ -292,7 +293,7 @@ def test_the_default_queue_is_kept_with_its_context(device, monkeypatch):
 def test_matmul_of_numpy_arrays_uses_the_default_queue(device, monkeypatch):
     monkeypatch.setenv("PYCLGEMM_DEVICE", rank_of(device))
     a = np.ones((2, 2), np.float32)
-    monkeypatch.setattr(pyclgemm.api.batched, "through_device", run := MagicMock())
+    monkeypatch.setattr(batched, "through_device", run := MagicMock())
     pyclgemm.matmul(a, a)
     assert run.call_args.args[0] is pyclgemm.default_queue(device)
 
