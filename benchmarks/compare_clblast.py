@@ -56,8 +56,7 @@ from benchmarks.products.case import Case, parse_shapes
 from benchmarks.products.shapes import SUITE_NAMES, suite_cases
 from benchmarks.reports.results import print_tables, write_results
 from benchmarks.session import command
-from benchmarks.session.matrix_suite import SUITE as MATRIX
-from benchmarks.session.matrix_suite import Run, matrix_runs
+from benchmarks.session.matrix_suite import SUITE as MATRIX, Run, matrix_runs
 from benchmarks.session.session import Session
 from pyclgemm.analysis.ceilings import measure_ceilings
 from pyclgemm.errors import PyclgemmError

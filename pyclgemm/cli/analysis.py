@@ -12,10 +12,14 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis import ab as comparisons
-from ..analysis import ceilings, plots, report
-from ..analysis import precision as precisions
-from ..analysis import profile as profiles
+from ..analysis import (
+    ab as comparisons,
+    ceilings,
+    plots,
+    precision as precisions,
+    profile as profiles,
+    report,
+)
 from ..analysis.operands import DISTRIBUTIONS
 from ..analysis.tables import new_table
 from ..device.traits import DeviceTraits, type_of

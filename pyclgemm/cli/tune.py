@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress as Bar, TextColumn
 from rich.table import Table
 
 from ..analysis.report import speed_text
@@ -23,8 +22,7 @@ from ..problem.precision import resolve_precision
 from ..problem.shape import GemmShape
 from ..selection.database import reload_database
 from ..tuning import tuner
-from ..tuning.calibrate import SECONDS
-from ..tuning.calibrate import calibrate as run_calibration
+from ..tuning.calibrate import SECONDS, calibrate as run_calibration
 from ..tuning.process import FINE, OUTCOMES, TrialProcess
 from ..tuning.search import families_for, search_space, suits
 from ..tuning.session import Progress

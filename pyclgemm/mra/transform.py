@@ -26,8 +26,7 @@ from ..api.plan import ArraySignature, run_planned
 from ..api.prepare import choose, facts_of
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits, traits_of
-from ..families.registry import make_schedule as make_gemm_schedule
-from ..families.registry import oriented
+from ..families.registry import make_schedule as make_gemm_schedule, oriented
 from ..host.process import OfThisProcess
 from ..problem.matrix import MAX_ALIGNMENT, Matrix
 from ..problem.precision import resolve_precision

@@ -5,8 +5,7 @@ from unittest.mock import Mock
 import pyopencl as cl
 import pytest
 
-from pyclgemm.analysis import doctor
-from pyclgemm.analysis import operands as operands_module
+from pyclgemm.analysis import doctor, operands as operands_module
 from pyclgemm.analysis.doctor import CHOSEN, Algorithm, algorithms, examine, host_times
 from pyclgemm.families.registry import FAMILIES
 from pyclgemm.measure.verify import Rounding

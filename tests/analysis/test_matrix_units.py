@@ -25,8 +25,7 @@ from pyclgemm.selection.records import Entry
 from pyclgemm.tuning.process import Trial
 from pyclgemm.tuning.worker import TrialBench
 from tests.support.arrays import assert_gemm, draw, upload
-from tests.support.configs import GEMV, INDIRECT
-from tests.support.configs import MATRIX as CONFIG
+from tests.support.configs import GEMV, INDIRECT, MATRIX as CONFIG
 from tests.support.databases import NVIDIA, a_database, file_of
 from tests.support.emulation.matrix import emulated_units
 from tests.support.facts import analysed, recorded

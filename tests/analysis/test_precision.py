@@ -7,8 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from pyclgemm.analysis import operands as operands_module
-from pyclgemm.analysis import precision as bench_module
+from pyclgemm.analysis import operands as operands_module, precision as bench_module
 from pyclgemm.analysis.operands import DISTRIBUTIONS, random_operands
 from pyclgemm.analysis.precision import ALGORITHMS, BASELINE, Algorithm, PrecisionBench, Report, Row
 from pyclgemm.errors import FileError, KernelBuildError

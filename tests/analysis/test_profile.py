@@ -7,9 +7,7 @@ from unittest.mock import MagicMock, Mock, patch
 import pytest
 
 from pyclgemm import CpuConfig
-from pyclgemm.analysis import ceilings
-from pyclgemm.analysis import operands as operand_pool
-from pyclgemm.analysis import profile as profiles
+from pyclgemm.analysis import ceilings, operands as operand_pool, profile as profiles
 from pyclgemm.analysis.profile import KernelResources, analyse, assess, profile, resources_of
 from pyclgemm.analysis.report import plot_roofline, profile_table
 from pyclgemm.codegen.stream_k import Division

@@ -10,8 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.api import autotune as autotuning
-from pyclgemm.api import gemm as gemm_module
+from pyclgemm.api import autotune as autotuning, gemm as gemm_module
 from pyclgemm.selection.database import read_file
 from pyclgemm.selection.saving import user_file
 from tests.support.arrays import assert_gemm, draw, upload

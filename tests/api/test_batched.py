@@ -9,8 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import pyclgemm

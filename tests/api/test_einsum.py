@@ -8,8 +8,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pyclgemm
 from pyclgemm.runtime.launcher import LaunchSequence

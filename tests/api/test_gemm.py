@@ -5,8 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pyclgemm
 from tests.support import buffers

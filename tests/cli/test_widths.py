@@ -6,8 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pyclgemm.analysis import ceilings, report
-from pyclgemm.analysis import precision as precisions
+from pyclgemm.analysis import ceilings, precision as precisions, report
 from pyclgemm.analysis.doctor import CHOSEN, Finding, algorithms
 from pyclgemm.analysis.precision import ALGORITHMS, Report, Row
 from pyclgemm.analysis.tables import new_table

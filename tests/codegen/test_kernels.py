@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyclgemm.codegen.element import ElementType
 from pyclgemm.codegen.launch import Schedule

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import pyclgemm
 from pyclgemm.codegen.stream_k import Division, StreamK, divide, tile_count

@@ -3,8 +3,7 @@
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyclgemm.analysis.ceilings import peak_of
 from pyclgemm.codegen.matrix_units import matrix_unit

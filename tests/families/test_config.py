@@ -5,8 +5,7 @@ import json
 from dataclasses import MISSING, fields, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
 from pyclgemm.device.traits import typical_traits

@@ -5,8 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import pyclgemm
 from pyclgemm import CpuConfig, SmallConfig, SmallCpuConfig

@@ -10,8 +10,7 @@ from pyclgemm.codegen.stream_k import Division
 from pyclgemm.device.ceilings import Occupancy
 from pyclgemm.families.family import Traffic
 from pyclgemm.families.gemv.codegen import GemvConfig
-from tests.support import configs as unit_configs
-from tests.support import typical_configs
+from tests.support import configs as unit_configs, typical_configs
 from tests.support.facts import CEILINGS, analysed, product_of
 from tests.support.families import load_bytes, traffic_of
 from tests.support.typical_configs import CPU

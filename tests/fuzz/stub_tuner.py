@@ -12,8 +12,7 @@ from dataclasses import asdict
 
 from pyclgemm.cli.main import main
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.tuning import tuner
-from pyclgemm.tuning import worker as trial_worker
+from pyclgemm.tuning import tuner, worker as trial_worker
 from pyclgemm.tuning.process import Outcome, TrialProcess
 
 _TRIAL_SECONDS = 0.02

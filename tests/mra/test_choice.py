@@ -9,8 +9,7 @@ import pytest
 
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.errors import ConfigError, ShapeError, UnsupportedError
-from pyclgemm.mra import choice as mra
-from pyclgemm.mra import fused
+from pyclgemm.mra import choice as mra, fused
 from pyclgemm.mra.choice import TensorStack, TransformChoice, choose_transform
 from pyclgemm.mra.codegen import generate_fused
 from pyclgemm.mra.fused import FusedConfig, FusedUnitConfig

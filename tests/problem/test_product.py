@@ -7,8 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import pyopencl.array as cl_array
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import pyclgemm
 from pyclgemm import CpuConfig, GemvConfig

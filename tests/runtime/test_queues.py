@@ -11,8 +11,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import pyclgemm
-from pyclgemm.runtime import launcher as enqueue
-from pyclgemm.runtime import queue_state as queue_states
+from pyclgemm.runtime import launcher as enqueue, queue_state as queue_states
 from pyclgemm.runtime.launcher import KernelLaunch
 from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.arrays import assert_gemm, draw, upload

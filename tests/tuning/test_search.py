@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from pyclgemm import CpuConfig
 from pyclgemm.errors import ArgumentError, UnsupportedError
