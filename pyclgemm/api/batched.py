@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyopencl as cl
 
 from ..codegen.config import Config
@@ -187,12 +188,14 @@ def _run_batch(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None
 @overload
 def matmul(
     a: ArrayT, b: ArrayT, /, *, queue: cl.CommandQueue | None = None, out: ArrayT | None = None,
-    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+    dtype: npt.DTypeLike | None = None, precision: PrecisionArgument = None,
+    wait_for: Sequence[cl.Event] | None = None,
 ) -> ArrayT: ...  # fmt: skip
 @overload
 def matmul(
     a: Operand, b: Operand, /, *, queue: cl.CommandQueue | None = None, out: Operand | None = None,
-    precision: PrecisionArgument = None, wait_for: Sequence[cl.Event] | None = None,
+    dtype: npt.DTypeLike | None = None, precision: PrecisionArgument = None,
+    wait_for: Sequence[cl.Event] | None = None,
 ) -> Any: ...  # fmt: skip
 def matmul(
     a: Any,
@@ -201,7 +204,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     out: Any = None,
-    dtype: Any = None,
+    dtype: npt.DTypeLike | None = None,
     precision: PrecisionArgument = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> Any:

@@ -118,7 +118,7 @@ class DenseLayer(OfThisProcess):
         self.tuned: dict[int, Config] = {}
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> cl_array.Array:
         """The weight (in, out) as a new array on the device, in C order.
 
         The layer keeps it packed alone, so each access unpacks it, by way of the host, and waits.

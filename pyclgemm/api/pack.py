@@ -1,7 +1,6 @@
 """`pack` lays a constant right operand out once, for many products."""
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 import pyopencl as cl
@@ -13,7 +12,7 @@ from ..errors import DtypeError
 from ..families.cpu.codegen import panel_launch
 from ..problem.matrix import matrix_of, parse_transposition
 from ..problem.precision import is_complex, resolve_precision
-from ..runtime.arguments import check_allocated, check_allocator, check_queue
+from ..runtime.arguments import Operand, check_allocated, check_allocator, check_queue
 from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import advise_huge_pages, new_buffer, to_device
@@ -21,14 +20,15 @@ from ..runtime.queue_state import queue_state
 from ..selection.database import load_database
 from ..selection.select import packed_layout
 from .prepare import check_supported
+from .signatures import PrecisionArgument, Transposed
 
 
 def pack(
     queue: cl.CommandQueue,
-    b: Any,
+    b: Operand,
     *,
-    trans_b: bool | str = False,
-    precision: str | Enum | None = None,
+    trans_b: Transposed = False,
+    precision: PrecisionArgument = None,
     allocator: Any = None,
     wait_for: Sequence[cl.Event] | None = None,
 ) -> PackedMatrix:

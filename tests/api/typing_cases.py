@@ -40,6 +40,8 @@ def products(queue: cl.CommandQueue, host: Float32s, device: Array, foreign: For
     assert_type(pyclgemm.gemm_batched(queue, device, device, return_event=False), Array)
     assert_type(pyclgemm.matmul(host, host), NDArray[Any])
     assert_type(pyclgemm.matmul(device, device, queue=queue), Array)
+    assert_type(pyclgemm.matmul(host, host, dtype="float64"), NDArray[Any])
+    assert_type(pyclgemm.stream_gemm(host, host, memory=1 << 30), Any)
     assert_type(pyclgemm.einsum("ij,jk->ik", host, host), NDArray[Any])
     assert_type(pyclgemm.einsum("ij,jk->ik", device, device, out=device), Array)
     assert_type(pyclgemm.tensordot(device, device, axes=1), Array)
@@ -70,6 +72,7 @@ def precisions(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
     pyclgemm.explain(queue, host, host, precision="F32")  # error
     pyclgemm.pack(queue, host, precision="F32")  # error
     pyclgemm.DenseLayer(queue, host, precision="F32")  # error
+    pyclgemm.stream_gemm(host, host, precision="F32")  # error
 
 
 def layers(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
@@ -82,6 +85,9 @@ def layers(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
     assert_type(layer(host), NDArray[Any])
     assert_type(layer(device, out=device), Array)
     assert_type(layer(host, out=device), Any)
+    assert_type(layer.weight, Array)
+    layer.save("layer.npz")
+    assert_type(pyclgemm.DenseLayer.load(queue, "layer.npz"), pyclgemm.DenseLayer)
     network = pyclgemm.Sequential([layer, layer])
     assert_type(network(host), NDArray[Any])
     assert_type(network(device), Array)
