@@ -293,26 +293,24 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame, path: Path) -> None:
     """Draw speed-up and bytes over the number of processes."""
-    from matplotlib.figure import Figure
+    from benchmarks.reports.plots import titled_figure
+    from pyclgemm.analysis.plots import COLOURS, MARKERS
 
-    from benchmarks.reports.plots import MARKERS, PALETTE, save_titled
-
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    speed, moved = figure.subplots(1, 2)
-    for number, (contender, rows) in enumerate(summary(frame).groupby("contender", sort=False)):
-        style = {"color": PALETTE[number], "marker": MARKERS[number], "label": contender}
-        speed.plot(rows["workers"], rows["speedup"], **style)
-        moved.plot(rows["workers"], rows["moved_of_a"], **style)
-    bounds = frame.groupby("workers")["summa_of_a"].first()
-    speed.plot(bounds.index, bounds.index / bounds.index[0], color="0.6", label="linear")
-    moved.plot(bounds.index, bounds, color="0.6", label="SUMMA")
-    for axes, label in ((speed, "speed-up"), (moved, "bytes moved / bytes of A")):
-        axes.set(xlabel="processes", ylabel=label)
-        axes.legend()
     facts = frame.iloc[0]
     title = f"{facts['size']}^3 {facts['dtype']}, chunks of {facts['chunk']}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_titled(figure, title, facts.to_dict(), path)
+    with titled_figure(path, 9, 4, title, facts.to_dict()) as figure:
+        speed, moved = figure.subplots(1, 2)
+        for number, (contender, rows) in enumerate(summary(frame).groupby("contender", sort=False)):
+            style = {"color": COLOURS[number], "marker": MARKERS[number], "label": contender}
+            speed.plot(rows["workers"], rows["speedup"], **style)
+            moved.plot(rows["workers"], rows["moved_of_a"], **style)
+        bounds = frame.groupby("workers")["summa_of_a"].first()
+        speed.plot(bounds.index, bounds.index / bounds.index[0], color="0.6", label="linear")
+        moved.plot(bounds.index, bounds, color="0.6", label="SUMMA")
+        for axes, label in ((speed, "speed-up"), (moved, "bytes moved / bytes of A")):
+            axes.set(xlabel="processes", ylabel=label)
+            axes.legend()
 
 
 @main.command()

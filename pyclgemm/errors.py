@@ -35,7 +35,7 @@ class LaunchError(ConfigError, RuntimeError):
     """The device refused to launch a kernel that needs more resources than it has."""
 
 
-class AllocationError(PyclgemmError, MemoryError):
+class AllocationError(MemoryError, PyclgemmError):
     """The device has no memory for an array or for the library's scratch space."""
 
 

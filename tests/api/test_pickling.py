@@ -36,6 +36,7 @@ DATA = {
     **{type(one).__name__: one for one in CONFIGS},
     "Epilogue": pyclgemm.Epilogue(ONES[0], "relu"),
     "Choice": lambda queue: pyclgemm.explain(queue, ONES, ONES),
+    "StreamPlan": lambda queue: pyclgemm.stream_gemm(ONES, ONES, devices=queue, explain=True),
     "FileError": pyclgemm.FileError(2, "it cannot be read", "layer.npz"),
     "KernelBuildError": pyclgemm.KernelBuildError("refused", log="line 3", source="__kernel"),
     **{
@@ -69,7 +70,7 @@ def test_what_holds_opencl_objects_says_why_it_is_refused(queue, name):
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("name", DATA)
 def test_data_is_copied(queue, name, copied):
-    data = DATA[name](queue) if name == "Choice" else DATA[name]
+    data = DATA[name](queue) if name in ("Choice", "StreamPlan") else DATA[name]
     got = copied(data)
     assert type(got) is type(data) and (str(got), repr(got)) == (str(data), repr(data))
     if isinstance(data, Exception):
@@ -85,3 +86,12 @@ def test_a_copied_choice_has_no_databases(queue):
     assert choice.alternatives
     content = pickle.dumps(choice)
     assert len(content) < 5000 and pickle.loads(content).alternatives == ()
+
+
+@pytest.mark.parametrize("name", [name for name in DATA if name.endswith("Error")])
+def test_errors_come_back_from_a_worker_of_dask(name):
+    pickling = pytest.importorskip("tblib.pickling_support")  # Dask sends errors by it
+    error = DATA[name]
+    pickling.install(error)
+    got = pickle.loads(pickle.dumps(error))
+    assert type(got) is type(error) and str(got) == str(error)

@@ -256,7 +256,7 @@ def test_extras_that_hints_name_exist(settings):
     assert {"cpu", "demo", "tune", "profile"} <= named
     # Some hints are for the argument of a function.
     importers = (PACKAGE / "api" / "importers.py").read_text(encoding="utf-8")
-    named |= (optional := set(re.findall(r'_optional\("(\w+)"', importers)))
+    named |= (optional := set(re.findall(r'\boptional\("(\w+)"', importers)))
     assert optional
     assert named <= set(settings["options.extras_require"])
 
