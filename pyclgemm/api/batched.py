@@ -223,8 +223,8 @@ def matmul(
     dtype : str or numpy.dtype, optional
         Element type of the result. Operands of one type that have such results are multiplied as
         they are: those of float16 and bfloat16 for float32, say. Else operands on the host are
-        converted to `dtype` first, as in NumPy, but only if it holds all their values; those on
-        the device are not converted.
+        converted to `dtype` first, but only where `numpy.can_cast` calls it safe; those on the
+        device are not converted.
     precision, wait_for
         As for `gemm`.
 
