@@ -8,7 +8,7 @@ rng = np.random.default_rng(0)
 a = rng.random((64, 768), dtype=np.float32)
 b = rng.random((768, 3072), dtype=np.float32)
 
-c = pyclgemm.matmul(a, b)  # a NumPy array; copied to the device and back
+c = pyclgemm.matmul(a, b)  # a NumPy array; copied to a GPU and back; a CPU reads them in place
 print("matmul:", c.shape, c.dtype)
 assert np.allclose(c, a @ b, rtol=1e-4)
 
