@@ -37,6 +37,16 @@ class StreamCall:
     shape: tuple[int, int]  # of the result
     result: np.dtype[Any]  # its element type
 
+    @property
+    def by_columns(self) -> frozenset[str]:
+        """Which of "a", "b" and "out" have their columns contiguous, as op(A), op(B) and C."""
+        turned = {
+            "a": self.a.turned != (self.trans_a != "N"),
+            "b": self.b.turned != (self.trans_b != "N"),
+            "out": self.out.turned,
+        }
+        return frozenset(name for name, is_turned in turned.items() if is_turned)
+
     def block_of_a(self, tile: Block, first: int, end: int) -> Block:
         """The rows of A that a tile needs, for a range of k."""
         block = Block(tile.top, tile.bottom, first, end)

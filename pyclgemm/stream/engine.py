@@ -27,7 +27,7 @@ from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
 from .buffers import POLL, Slot, Slots, Staging, Stopped, lines_in, view_in_place
 from .call import Device, StreamCall
 from .feed import Feed
-from .plan import Block, DevicePlan, Tile, padded
+from .plan import Block, DevicePlan, Task, Tile, padded, slot_bytes
 from .sources import HostMatrix
 
 _log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class Engine:
 
     device: Device
     plan: DevicePlan
+    task: Task
     call: StreamCall
     feed: Feed
     pool: Executor
@@ -178,9 +179,7 @@ class Engine:
         self._out_in_place = self.device.writes_in_place(call, self._tile_dtype)
         size, item = call.a.dtype.itemsize, self._tile_dtype.itemsize
         m, k, n = plan.rows, plan.depth, plan.columns
-        result_bytes = max(m * padded(n, item), n * padded(m, item)) * item
-        a_bytes = max(m * padded(k, size), k * padded(m, size)) * size
-        b_bytes = max(n * padded(k, size), k * padded(n, size)) * size
+        sizes = slot_bytes(self.task, m, n, k)
 
         def slots(what: str, count: int, size: int, in_place: bool) -> Slots:
             shares = self.device.link.shares_memory
@@ -192,10 +191,10 @@ class Engine:
             return Slots([] if in_place else made, self._is_stopped)
 
         a_here, b_here = (self.device.in_place(one, call.a.dtype) for one in (call.a, call.b))
-        self._a_slots = slots("a panel of a", 0 if a_here else plan.a_slots, a_bytes, a_here)
-        self._b_slots = slots("a panel of b", 0 if b_here else plan.b_slots, b_bytes, b_here)
+        self._a_slots = slots("a panel of a", 0 if a_here else plan.a_slots, sizes["a"], a_here)
+        self._b_slots = slots("a panel of b", 0 if b_here else plan.b_slots, sizes["b"], b_here)
         count = 0 if self._out_in_place else plan.results
-        self._tiles = slots("a tile of the result", count, result_bytes, self._out_in_place)
+        self._tiles = slots("a tile of the result", count, sizes["out"], self._out_in_place)
         self._under_way = threading.Semaphore(max(1, plan.results))
         bias = call.epilogue.bias
         if bias is not None:

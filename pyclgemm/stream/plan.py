@@ -88,6 +88,8 @@ class Task:
     adds_c: bool = False
     #: Multiples that the sides of tiles and the depth of panels should have: chunks of a store.
     steps: tuple[int, int, int] = (1, 1, 1)
+    #: Which of "a", "b" and "out" have their columns contiguous, as op(A), op(B) and C.
+    by_columns: frozenset[str] = frozenset()
 
     @property
     def flops(self) -> int:
@@ -176,6 +178,25 @@ def padded(length: int, itemsize: int) -> int:
     return -(-length // step) * step if length > 1 else max(1, length)
 
 
+def block_bytes(rows: int, columns: int, itemsize: int, *, by_columns: bool) -> int:
+    """The bytes of a block on a device, whose lines are its rows or its columns."""
+    count, length = (columns, rows) if by_columns else (rows, columns)
+    return count * padded(length, itemsize) * itemsize
+
+
+def slot_bytes(task: Task, rows: int, columns: int, depth: int) -> dict[str, int]:
+    """The bytes of a panel of "a" and of "b", and of a tile "out", on a device."""
+    sums = task.result_bytes if depth >= task.k else task.sum_bytes
+    blocks = {
+        "a": (rows, depth, task.operand_bytes), "b": (depth, columns, task.operand_bytes),
+        "out": (rows, columns, sums),
+    }  # fmt: skip
+    return {
+        name: block_bytes(*block, by_columns=name in task.by_columns)
+        for name, block in blocks.items()
+    }
+
+
 def _side(extent: int, count: int, step: int) -> int:
     """The side of `count` nearly equal parts of an extent, a multiple of a step if it is larger."""
     side = -(-extent // count)
@@ -239,16 +260,13 @@ def _candidates(
     down_tiles, across = -(-task.m // rows), -(-task.n // columns)
     tiles = down_tiles * across
     sums = task.sum_bytes if panels > 1 else task.result_bytes
-    result_bytes = padded(columns, sums) * rows * sums
-    a_bytes = padded(depth, task.operand_bytes) * rows * task.operand_bytes
-    b_bytes = padded(columns, task.operand_bytes) * depth * task.operand_bytes
     # A tile that is summed in another type than the result's is no part of `out`.
     in_place = member.in_place if sums == task.result_bytes else member.in_place - {"out"}
     extents = {"a": (rows, depth), "b": (depth, columns), "out": (rows, columns)}
     for name, step, by_columns in member.lines:
         if name in in_place and extents[name][by_columns] * step > member.largest:
             return
-    sizes = {"a": a_bytes, "b": b_bytes, "out": result_bytes}
+    sizes = slot_bytes(task, rows, columns, depth)
     if any(size > member.largest for name, size in sizes.items() if name not in in_place):
         return
     results = min(_RESULTS, tiles)
@@ -275,8 +293,8 @@ def _candidates(
             whole = task.m * task.n * sums * ("out" not in in_place)
             up += whole * task.adds_c
             first = sum(sizes[name] for name in ("a", "b") if name not in in_place)
-            first += result_bytes * task.adds_c * ("out" not in in_place)
-            last = result_bytes * ("out" not in in_place)
+            first += sizes["out"] * task.adds_c * ("out" not in in_place)
+            last = sizes["out"] * ("out" not in in_place)
             # The driver serialises the copies of both directions.
             transfers = up / member.up + whole / member.down
             work = task.flops / member.flops + _STEP_SECONDS * tiles * panels

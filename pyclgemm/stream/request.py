@@ -207,7 +207,7 @@ def task_of(call: StreamCall) -> Task:
     )  # fmt: skip
     return Task(
         m, n, call.k, 8 if is_complex(a.dtype.name) else 2, a.dtype.itemsize,
-        call.result.itemsize, call.sums.itemsize, call.c is not None, steps,
+        call.result.itemsize, call.sums.itemsize, call.c is not None, steps, call.by_columns,
     )  # fmt: skip
 
 
@@ -222,12 +222,8 @@ def member_of(device: Device, name: str, call: StreamCall, memory: int, parts: i
         "out": device.writes_in_place(call, call.result),
     }  # fmt: skip
     matrices = {"a": call.a, "b": call.b, "out": call.out}
-    letters = {"a": call.trans_a, "b": call.trans_b, "out": "N"}
     here = frozenset(name for name, is_here in in_place.items() if is_here)
-    lines = tuple(
-        (one, _line_step(matrices[one]), matrices[one].turned != (letters[one] != "N"))
-        for one in sorted(here)
-    )
+    lines = tuple((one, _line_step(matrices[one]), one in call.by_columns) for one in sorted(here))
     return Member(
         name, memory // parts, int(device.queue.device.max_mem_alloc_size), work / seconds, up,
         down, here, frozenset(one for one in here if matrices[one].is_mapped), lines,

@@ -209,7 +209,7 @@ class _Run:
         fit = partial(scratch_of, device, self.call)
         while True:
             try:
-                Engine(device, plan, self.call, feed, pool, threads).run()
+                Engine(device, plan, self.task, self.call, feed, pool, threads).run()
                 return
             except SourceError as error:
                 assert error.__cause__ is not None

@@ -233,6 +233,24 @@ def test_less_memory_is_tried_after_an_allocation_failed(queue, staged, product,
 
 
 @pytest.mark.first_runtime
+@pytest.mark.parametrize("sizes", [(2, 300, 5000), (300, 2, 5000), (300, 200, 3), (100, 70, 400)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_slots_keep_to_the_memory(queue, staged, rng, monkeypatch, sizes, order):
+    m, n, k = sizes
+    a, b = (np.array(one, order=order) for one in draw(rng, (m, k), (k, n)))
+    taken, real = [], engine.Slot.__init__
+
+    def counts(slot, queue, what, size, **options):
+        taken.append(size)
+        real(slot, queue, what, size, **options)
+
+    monkeypatch.setattr(engine.Slot, "__init__", counts)
+    memory = 400_000
+    assert_gemm(stream_gemm(a, b, devices=queue, memory=memory), a, b)
+    assert sum(taken) <= memory
+
+
+@pytest.mark.first_runtime
 def test_an_update_that_cannot_be_repeated_is_not(context, link, product, faulty):
     """The addend is overwritten, so no other device may begin with it."""
     good, broken = cl.CommandQueue(context), cl.CommandQueue(context)
