@@ -47,7 +47,8 @@ class Algorithm(NamedTuple):
 
 BASELINE = Algorithm("float32", "float32", "F32_F32_F32")
 
-#: All algorithms of the library; for each operand type those first that sum in this type.
+#: All algorithms but that of int32, which wraps; for each operand type those first that sum in
+#: this type.
 ALGORITHMS = tuple(
     Algorithm(one.operand, result, one.name)
     for operand in ("float16", "bfloat16", "float32", "float64", "int8")

@@ -85,16 +85,17 @@ def gemm(
         Where the work runs.
     a, b : pyopencl.array.Array, numpy.ndarray or other array on the host
         Operands: op(A) is (m, k), op(B) is (k, n), of any strides and offset. Both have one
-        element type: float16, float32, float64, complex64 or complex128; bfloat16 (of ml_dtypes)
-        and int8 if the device is a CPU or has matrix units for them. `b` may be a `PackedMatrix`.
+        element type: float16, float32, float64, complex64, complex128 or int32, which wraps;
+        bfloat16 (of ml_dtypes) and int8 if the device is a CPU or has matrix units for them. `b`
+        may be a `PackedMatrix`.
         Wherever a NumPy array is taken, so is an array on the host that has ``__dlpack__`` or
         ``__array__``, such as a tensor of torch.
     c : pyopencl.array.Array or numpy.ndarray, optional
         Addend, (m, n), of the result's element type. If `beta` is zero it is not read, so that a
         NaN in it does not spread.
     alpha : number
-        Factor of the product. If it is zero, A and B are not read, as in BLAS. For int8 operands
-        alpha and beta must be whole numbers, such as 1.0.
+        Factor of the product. If it is zero, A and B are not read, as in BLAS. For int8
+        and int32 operands alpha and beta must be whole numbers, such as 1.0.
     beta : number, optional
         Factor of `c`; required with `c`. Without `c` it must be zero or None.
     trans_a, trans_b : bool or str
@@ -107,7 +108,8 @@ def gemm(
         bfloat16, and int32 for int8. Without `out`, `c` or else the bias decides; without all
         three, the result has the operands' type.
     epilogue : Epilogue, optional
-        Bias and activation, applied as the result is stored. For int8 only "relu" is allowed.
+        Bias and activation, applied as the result is stored. For int8 only "relu" is allowed,
+        for int32 none.
     precision : str or jax.lax.DotAlgorithmPreset, optional
         Name of the arithmetic, such as "F32_F32_F32". None takes the default: the element type's
         own arithmetic, with float32 sums for float16 and bfloat16. The int32 sums of int8

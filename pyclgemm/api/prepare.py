@@ -212,6 +212,11 @@ def _activation(name: str | None, dtype: str) -> str | None:
             f"activation is {name!r} and the operands are {dtype}; activations are defined for "
             "real elements"
         )
+    if name and dtype == "int32":
+        raise UnsupportedError(
+            f"activation is {name!r} and the operands are int32; activations are defined for "
+            "other real elements"
+        )
     if dtype == "int8" and name not in (None, "relu"):
         raise UnsupportedError(
             f"activation is {name!r} and the operands are {dtype}, whose result is of integers; "

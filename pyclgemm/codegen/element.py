@@ -16,9 +16,11 @@ from ..problem.precision import is_complex, real_part_name
 
 C_NAME = {
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
-    "int8": "char", "int32": "int",
+    "int8": "char", "int32": "int", "uint32": "uint",
 }  # fmt: skip
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4}
+_BYTES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int32": 4, "uint32": 4,
+}  # fmt: skip
 
 #: C types for data of any meaning, by their bytes.
 WORDS = {2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
@@ -38,7 +40,10 @@ class ElementType:
         self.parts = 2 if is_complex(self.dtype) else 1  # real numbers of an element
         # C types of a real part in registers and in memory; whether loads and stores convert.
         self.real = C_NAME[self.arithmetic]
+        # Sums of int32 may overflow, which C defines for unsigned integers alone; the bits agree.
         self.stored_real = C_NAME[real_part_name(self.dtype)]
+        if self.arithmetic == "uint32":
+            self.stored_real = self.real
         self.converts = self.real != self.stored_real
         # C type of an element in memory.
         self.stored = self.stored_real + ("2" if self.parts > 1 else "")

@@ -102,7 +102,8 @@ def typical_ceilings(traits: DeviceTraits) -> Ceilings:
     clocks = unit.ghz * traits.compute_units  # 1e9 a second, of all compute units
     single = 2 * unit.float32 * clocks
     # These types are computed in 32-bit registers.
-    arithmetic = dict.fromkeys(("float32", "float16", "bfloat16", "int8", "int32"), single)
+    types = "float32", "float16", "bfloat16", "int8", "int32", "uint32"
+    arithmetic = dict.fromkeys(types, single)
     if traits.float64:
         arithmetic["float64"] = single * unit.float64
     units = {}

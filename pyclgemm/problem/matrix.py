@@ -196,11 +196,11 @@ def check_scalar(name: str, value: Any, dtype: str) -> complex | float:
         if not is_complex(dtype):
             raise DtypeError(f"{name} is {value!r}, which is complex; the operands are {dtype}")
         return complex(value)
-    if dtype == "int8":
+    if dtype in ("int8", "int32"):
         whole = isinstance(value, Integral) or float(value).is_integer()
         if not whole or not -(2**31) <= int(value) < 2**31:
             raise DtypeError(
-                f"{name} is {value!r} and the operands are int8; an integer that int32 holds is "
+                f"{name} is {value!r} and the operands are {dtype}; an integer that int32 holds is "
                 "wanted"
             )
         return int(value)

@@ -18,6 +18,7 @@ PrecisionName: TypeAlias = Literal[
     "TF32_TF32_F32", "TF32_TF32_F32_X3",
     "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
     "I8_I8_I32",
+    "I32_I32_I32",
 ]  # fmt: skip
 NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
 
@@ -93,6 +94,7 @@ PRECISIONS = (
     Precision("BF16_BF16_F32_X9", "float32", "float32", "bfloat16", 9),
     Precision("BF16_BF16_F32", "bfloat16", "float32", "bfloat16"),
     Precision("I8_I8_I32", "int8", "int32", "int8"),
+    Precision("I32_I32_I32", "int32", "uint32"),
 )
 
 _BY_NAME: dict[tuple[str, str], Precision] = {(one.name, one.operand): one for one in PRECISIONS}
@@ -105,6 +107,7 @@ _DEFAULTS: dict[str, PrecisionName] = {
     "complex128": "F64_F64_F64",
     "bfloat16": "BF16_BF16_F32",
     "int8": "I8_I8_I32",
+    "int32": "I32_I32_I32",
 }
 
 #: NumPy names of the element types that an operand may have.

@@ -92,6 +92,7 @@ def _enqueue_function() -> Any:
 #: The NumPy type and the `struct` format of scalar kernel arguments, by their C type.
 _SCALARS: dict[str, tuple[Any, str]] = {
     "int": (np.int32, "i"),
+    "uint": (np.int32, "i"),  # alpha and beta of int32, which may be negative: the bits agree
     "long": (np.int64, "q"),
     "float": (np.float32, "f"),
     "double": (np.float64, "d"),
