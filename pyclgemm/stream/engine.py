@@ -235,8 +235,10 @@ class Engine:
             slot, _ = self._tiles.take(block)
             result = slot.array(queue, block.shape, self._tile_dtype, turned=call.out.turned)
         c = None
+        read_here: list[tuple[HostMatrix, Block]] = []  # by the step that comes next
         if call.c is not None:
             if self._c_in_place:
+                read_here.append((call.c, block))
                 c = view_in_place(queue, call.c, block)
             elif slot is None:
                 raise AssertionError("c of the result's type is in place where out is")
@@ -249,7 +251,7 @@ class Engine:
             first = panel * self.plan.depth
             end = min(call.k, first + self.plan.depth)
             used: list[tuple[Slots, Slot]] = []
-            here: list[tuple[HostMatrix, Block]] = []
+            here, read_here = read_here, []
             panel_a = call.a, call.block_of_a(block, first, end), self._a_slots
             panel_b = call.b, call.block_of_b(block, first, end), self._b_slots
             a, b = (self._panel(*one, used, here) for one in (panel_a, panel_b))

@@ -96,11 +96,12 @@ class Feed:
             self._changed.notify_all()
 
     def give_back(self, name: str, *, leaves: bool) -> bool:
-        """Return a failed device's tiles; False if one of them cannot be computed again."""
+        """Return a failed device's tiles; False, and all stop, if one cannot be computed again."""
         with self._changed:
             held = self._held[name]
             self._left = sorted([*held, *self._left], key=lambda tile: tile.index)
             can_repeat = self._begun.isdisjoint(held)
+            self.is_stopped = self.is_stopped or not can_repeat
             self._held[name] = []
             if leaves:
                 del self._held[name]

@@ -8,13 +8,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import pyopencl as cl
+
 from ..api.epilogue import Epilogue
 from ..api.signatures import PrecisionArgument, Transposed
-from ..errors import AllocationError, PyclgemmError
+from ..errors import AllocationError, PyclgemmError, UnsupportedError
 from ..runtime.arguments import check_flag, check_function
 from .call import Device, StreamCall
 from .engine import Engine, SourceError
@@ -68,8 +70,8 @@ def stream_gemm(
     alpha, beta, trans_a, trans_b, epilogue, precision
         As for `gemm`.
     devices : pyopencl.CommandQueue, pyopencl.Device, sequence of them, or "all", optional
-        Where the product runs. None takes the best device, "all" every device that shortens the
-        time.
+        Where the product runs. None takes the best device, "all" every device that has the element
+        type and shortens the time.
     memory : int, optional
         The bytes of a device's memory that tiles and panels may use. None takes what is free, with
         a margin. A CPU uses NumPy arrays where they lie, without any.
@@ -117,13 +119,19 @@ def stream_gemm(
     )  # fmt: skip
     task = task_of(call)
     named = {_name(members, number): device for number, device in enumerate(members)}
-    offers = [
-        member_of(device, name, call, memory_of(memory, device), 1)
-        for name, device in named.items()
-    ]
+    offers, unable = [], {}
+    for name, device in named.items():
+        try:
+            offers.append(member_of(device, name, call, memory_of(memory, device), 1))
+        except UnsupportedError as error:
+            unable[name] = error
+    if unable and not (offers and isinstance(devices, str)):
+        raise next(iter(unable.values()))
     if 0 in call.shape:
         return StreamPlan((), (), (), 0.0) if explain else call.out.array
     plan = plan_stream(task, offers, lambda one: scratch_of(named[one.member.name], call, one))
+    reasons = tuple(f"{name} is left out: {error}" for name, error in unable.items())
+    plan = replace(plan, left_out=reasons + plan.left_out)
     if explain:
         return plan
     _log.debug("%s", plan)
@@ -178,6 +186,9 @@ class _Run:
         def work(plan: DevicePlan) -> None:
             try:
                 self._work(plan, feed, pool, threads)
+            except BaseException as error:
+                self._fatal.append(error)
+                feed.stop()
             finally:
                 feed.leave()
 
@@ -203,7 +214,10 @@ class _Run:
             raise _with_done(self._faults[-1][1], feed.done)
 
     def _work(self, plan: DevicePlan, feed: Feed, pool: ThreadPoolExecutor, threads: int) -> None:
-        """The thread of a device: again with less memory if it lacks some, until it fails."""
+        """The thread of a device: again with less memory if it lacks some, until it fails.
+
+        What it raises ends the work of all devices.
+        """
         name = plan.member.name
         device = self.devices[name]
         fit = partial(scratch_of, device, self.call)
@@ -213,20 +227,15 @@ class _Run:
                 return
             except SourceError as error:
                 assert error.__cause__ is not None
-                self._fatal.append(error.__cause__)
-                feed.stop()
-                return
+                raise error.__cause__ from None
             except BaseException as error:
                 fault = error
             smaller = None
             if isinstance(fault, AllocationError):
-                with suppress(PyclgemmError):
+                with suppress(PyclgemmError, cl.Error):
                     smaller = fitted(self.task, halved(plan.member), 1, fit)
-            can_repeat = feed.give_back(name, leaves=smaller is None)
-            if not can_repeat:
-                self._fatal.append(fault)
-                feed.stop()
-                return
+            if not feed.give_back(name, leaves=smaller is None):
+                raise fault
             if smaller is None:
                 self._faults.append((name, fault))
                 return

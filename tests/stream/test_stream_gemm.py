@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm.stream import engine, request
+from pyclgemm.stream import engine, request, stream
 from pyclgemm.stream.links import Link
 from pyclgemm.stream.stream import stream_gemm
 from tests.support.arrays import assert_gemm, draw
@@ -153,17 +153,18 @@ def test_maps_of_files_do_not_stay_in_memory(queue, link, tmp_path):
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["RssFile"].split()[0]) << 10
 
-    a, b, out = (
-        np.memmap(tmp_path / name, np.float32, "w+", shape=(2048, 2048)) for name in ("a", "b", "o")
+    a, b, c, out = (
+        np.memmap(tmp_path / name, np.float32, "w+", shape=(2048, 2048)) for name in "abco"
     )
-    a[:], b[:] = 1, 2
-    stream_gemm(a, b, out=out, devices=queue, memory=6 << 20)  # the runtime maps its libraries
-    for one in (a, b, out):
+    a[:], b[:], c[:] = 1, 2, 3
+    options = {"beta": 1.0, "out": out, "devices": queue, "memory": 6 << 20}
+    stream_gemm(a, b, c, **options)  # the runtime maps its libraries
+    for one in (a, b, c, out):
         request.HostMatrix("one", one).forget(engine.Block(0, 2048, 0, 2048))
     before = resident()
-    stream_gemm(a, b, out=out, devices=queue, memory=6 << 20)
-    assert resident() - before < 8 << 20  # of 48
-    assert (out[::100, ::100] == 4096).all()
+    stream_gemm(a, b, c, **options)
+    assert resident() - before < 8 << 20  # of 64
+    assert (out[::100, ::100] == 4099).all()
 
 
 @pytest.fixture
@@ -230,6 +231,46 @@ def test_less_memory_is_tried_after_an_allocation_failed(queue, staged, product,
     monkeypatch.setattr(engine.Slot, "__init__", lambda *_, **__: refuses(None, None, "", 1 << 60))
     with raises(pyclgemm.AllocationError, "no memory", "are done: nothing"):
         stream_gemm(*product[:2], devices=queue, memory=LITTLE)
+
+
+@pytest.mark.first_runtime
+def test_an_unforeseen_fault_ends_the_work_of_all_devices(context, staged, product, monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError("of a plan")
+
+    queues = [cl.CommandQueue(context) for _ in range(2)]
+    real = engine.Engine.run
+
+    def lacks_memory(self):
+        if self.device.queue is queues[0]:
+            assert self.feed.draw(self.plan.member.name) is not None
+            monkeypatch.setattr("pyclgemm.stream.stream.fitted", fails)
+            raise pyclgemm.AllocationError("no memory")
+        real(self)
+
+    monkeypatch.setattr(engine.Engine, "run", lacks_memory)
+    with pytest.raises(ZeroDivisionError, match="of a plan"):
+        stream_gemm(*product[:2], devices=queues, memory=LEAST)
+
+
+@pytest.mark.first_runtime
+def test_all_devices_are_those_that_can_compute_it(context, product, monkeypatch):
+    queues = [cl.CommandQueue(context) for _ in range(2)]
+    real = stream.member_of
+
+    def refuses(device, name, *arguments):
+        if device.queue is queues[0]:
+            raise pyclgemm.UnsupportedError("it has no float32")
+        return real(device, name, *arguments)
+
+    monkeypatch.setattr(stream, "member_of", refuses)
+    with raises(pyclgemm.UnsupportedError, "it has no float32"):
+        stream_gemm(*product[:2], devices=queues)
+    made = [request._device(queue, "devices") for queue in queues]
+    monkeypatch.setattr(stream, "devices_of", lambda given: made)
+    plan = stream_gemm(*product[:2], devices="all", explain=True)
+    assert len(plan.devices) == 1 and "left out: it has no float32" in str(plan)
+    assert_gemm(stream_gemm(*product[:2], devices="all"), *product[:2])
 
 
 @pytest.mark.first_runtime
