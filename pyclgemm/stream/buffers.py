@@ -7,6 +7,7 @@ pinned memory, which the driver copies at the full speed of the link.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ from ..runtime.memory import new_buffer
 from .plan import Block, padded
 from .sources import HostMatrix, address
 
+_log = logging.getLogger(__name__)
+
 #: Addresses of buffers on the host are multiples of this many bytes, as kernels read vectors.
 _ALIGNED = 256
 #: Seconds after which a waiting thread looks whether the work was stopped.
@@ -31,6 +34,14 @@ POLL = 0.05
 
 class Stopped(Exception):
     """The work of a device was stopped; it ends its threads and is not seen by users."""
+
+
+def without_fault(action: Callable[..., object], *arguments: Any) -> None:
+    """Release or await something of a device, which a lost one refuses: the first fault counts."""
+    try:
+        action(*arguments)
+    except cl.Error:
+        _log.debug("%s failed", action, exc_info=True)
 
 
 def host_buffer(context: cl.Context, content: NDArray[Any]) -> tuple[cl.Buffer, int]:
@@ -194,12 +205,11 @@ class Staging:
         self._free.release()
 
     def release(self) -> None:
-        """Unmap and free all buffers, once no copy uses them."""
+        """Unmap and free all buffers, once no copy uses them; the driver does so when it can."""
         with InRuntime():
             self._idle.clear()
-            for _, mapping in self._made:
-                mapping.release(self._queue)
-            self._queue.finish()
-            for buffer, _ in self._made:
-                buffer.release()
+            for buffer, mapping in self._made:
+                without_fault(mapping.release, self._queue)
+                without_fault(buffer.release)  # the command above keeps it until it has ended
             self._made.clear()
+            without_fault(self._queue.flush)

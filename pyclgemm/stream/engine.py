@@ -24,7 +24,7 @@ from ..api.gemm import gemm
 from ..errors import AllocationError
 from ..host.process import InRuntime
 from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
-from .buffers import POLL, Slot, Slots, Staging, Stopped, lines_in, view_in_place
+from .buffers import POLL, Slot, Slots, Staging, Stopped, lines_in, view_in_place, without_fault
 from .call import Device, StreamCall
 from .feed import Feed
 from .plan import Block, DevicePlan, Task, Tile, padded, slot_bytes
@@ -102,7 +102,9 @@ class Engine:
         self._written: list[Future[None]] = []
         with ExitStack() as stack:
             try:
-                self._allocate(stack)
+                # What holds panels is released before the rest, while the last tile is written.
+                self._reading = stack.enter_context(ExitStack())
+                self._allocate(stack, self._reading)
                 others = [
                     threading.Thread(target=self._guarded, args=(stage,), name=f"pyclgemm-{name}")
                     for name, stage in (
@@ -122,7 +124,7 @@ class Engine:
             finally:
                 with InRuntime():
                     for one in (queue, self._up, self._down):
-                        _finish(one)
+                        without_fault(one.finish)
         if self._errors:
             raise self._errors[0]
 
@@ -169,7 +171,7 @@ class Engine:
             except queues.Empty:
                 continue
 
-    def _allocate(self, stack: ExitStack) -> None:
+    def _allocate(self, stack: ExitStack, reading: ExitStack) -> None:
         """Make slots and staging buffers; raise `AllocationError` if the memory is lacking."""
         call, plan, queue = self.call, self.plan, self.device.queue
         context = self.device.context
@@ -181,20 +183,24 @@ class Engine:
         m, k, n = plan.rows, plan.depth, plan.columns
         sizes = slot_bytes(self.task, m, n, k)
 
-        def slots(what: str, count: int, size: int, in_place: bool) -> Slots:
+        def slots(kept: ExitStack, what: str, count: int, size: int, in_place: bool) -> Slots:
             shares = self.device.link.shares_memory
             made = []
             for _ in range(count):
                 slot = Slot(queue, what, size, on_host=shares)
-                stack.callback(slot.buffer.release)
+                kept.callback(without_fault, slot.buffer.release)
                 made.append(slot)
             return Slots([] if in_place else made, self._is_stopped)
 
         a_here, b_here = (self.device.in_place(one, call.a.dtype) for one in (call.a, call.b))
-        self._a_slots = slots("a panel of a", 0 if a_here else plan.a_slots, sizes["a"], a_here)
-        self._b_slots = slots("a panel of b", 0 if b_here else plan.b_slots, sizes["b"], b_here)
+        self._a_slots = slots(
+            reading, "a panel of a", 0 if a_here else plan.a_slots, sizes["a"], a_here
+        )
+        self._b_slots = slots(
+            reading, "a panel of b", 0 if b_here else plan.b_slots, sizes["b"], b_here
+        )
         count = 0 if self._out_in_place else plan.results
-        self._tiles = slots("a tile of the result", count, sizes["out"], self._out_in_place)
+        self._tiles = slots(stack, "a tile of the result", count, sizes["out"], self._out_in_place)
         self._under_way = threading.Semaphore(max(1, plan.results))
         bias = call.epilogue.bias
         if bias is not None:
@@ -206,7 +212,7 @@ class Engine:
             longest = padded(max(m, n, k), max(size, item)) * max(size, item)
             stage = max(stage, longest * max(1, min(lines, _MOST_STAGE // longest)))
             self._staging = Staging(context, min(self.threads, _FILLING) + 2, stage)
-            stack.callback(self._staging.release)
+            reading.callback(self._staging.release)
             self._returning = Staging(context, min(self.threads, _FILLING) + 1, stage)
             stack.callback(self._returning.release)
 
@@ -381,6 +387,9 @@ class Engine:
             if step.is_last:
                 self._results.put(step)
         self._results.put(None)
+        with InRuntime():
+            queue.finish()
+            self._reading.close()
 
     # -- the thread that writes -----------------------------------------------------------------
 
@@ -445,11 +454,3 @@ def _lines_of(block: Block, first: int, end: int, turned: bool) -> Block:
 def _is_complete(event: cl.Event) -> bool:
     status: int = event.command_execution_status
     return status <= int(cl.command_execution_status.COMPLETE)
-
-
-def _finish(queue: cl.CommandQueue) -> None:
-    """Wait for a queue; a lost device has nothing to wait for."""
-    try:
-        queue.finish()
-    except cl.Error:
-        _log.debug("a queue could not be finished", exc_info=True)

@@ -42,13 +42,13 @@ class Feed:
             return sum(tile.block.size for tile in self.done), self._total
 
     def draw(self, name: str, has_failed: Callable[[], bool] = lambda: False) -> Tile | None:
-        """The next tile for a device; None once there is nothing left to do, or it has failed.
+        """The next tile for a device; None once none is left, or it has failed.
 
         It waits while other devices will finish the rest earlier, as they may fail.
         """
         with self._changed:
-            while not (self.is_stopped or self.is_complete or has_failed()):
-                if self._left and self._is_first_to_finish(name):
+            while self._left and not (self.is_stopped or has_failed()):
+                if self._is_first_to_finish(name):
                     tile = min(self._left, key=lambda tile: self._distance(name, tile))
                     self._left.remove(tile)
                     self._held[name].append(tile)
@@ -58,6 +58,13 @@ class Feed:
                     return tile
                 self._changed.wait(POLL)
             return None
+
+    def has_more(self) -> bool:
+        """Wait until tiles are left, as other devices may fail; False once all are done."""
+        with self._changed:
+            while not (self._left or self.is_stopped or self.is_complete):
+                self._changed.wait(POLL)
+            return not (self.is_stopped or self.is_complete)
 
     def _distance(self, name: str, tile: Tile) -> tuple[bool, bool, int]:
         """How little a tile shares with what the device has, and with what others work on."""

@@ -221,10 +221,10 @@ class _Run:
         name = plan.member.name
         device = self.devices[name]
         fit = partial(scratch_of, device, self.call)
-        while True:
+        while feed.has_more():
             try:
                 Engine(device, plan, self.task, self.call, feed, pool, threads).run()
-                return
+                continue
             except SourceError as error:
                 assert error.__cause__ is not None
                 raise error.__cause__ from None

@@ -91,3 +91,20 @@ def test_a_device_stays_in_its_row():
     rows = {name: {row for one, row in order if one == name} for name in "xy"}
     assert rows == {"x": {0}, "y": {1}}
     assert np.sum([tile.block.size for tile in feed.done]) == 0
+
+
+def test_a_device_that_ended_takes_the_tiles_of_one_that_fails():
+    feed = Feed(tiles(2), {"x": 1.0, "y": 1.0}, once=False)
+    drawn = [feed.draw("x"), feed.draw("y")]
+    assert feed.draw("x") is None  # so that it can write its last tile and release its memory
+    feed.finish("x", drawn[0])
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(feed.has_more()), daemon=True)
+    waiting.start()
+    waiting.join(0.2)
+    assert not found
+    feed.give_back("y", leaves=True)
+    waiting.join(5)
+    assert found == [True] and feed.draw("x") == drawn[1]
+    feed.finish("x", drawn[1])
+    assert not feed.has_more()
