@@ -353,9 +353,19 @@ def fitted(
     task: Task, member: Member, least_tiles: int, fit: Callable[[DevicePlan], int]
 ) -> DevicePlan:
     """The plan of a device that leaves room for the scratch space of its products."""
-    budget = member.memory
+    budget, scratch = member.memory, 0
     while True:
-        plan = plan_device(task, replace(member, memory=budget), least_tiles)
-        if plan.memory + fit(plan) <= member.memory:
+        try:
+            plan = plan_device(task, replace(member, memory=budget), least_tiles)
+        except AllocationError as error:
+            if not scratch:
+                raise
+            raise AllocationError(
+                f"memory is {member.memory} bytes for {member.name!r}, which hold no tile of the "
+                f"result with panels of the operands and the scratch space of their product; "
+                f"{smallest(task) + scratch} bytes are enough"
+            ) from error
+        scratch = fit(plan)
+        if plan.memory + scratch <= member.memory:
             return replace(plan, member=member)
         budget = int(0.8 * budget)

@@ -1,5 +1,6 @@
 """How a product is divided, and which device takes a tile: without a device."""
 
+import re
 import threading
 
 import numpy as np
@@ -7,7 +8,16 @@ import pytest
 
 from pyclgemm.errors import AllocationError
 from pyclgemm.stream.feed import Feed
-from pyclgemm.stream.plan import Block, Member, Task, Tile, plan_device, plan_stream, tiles_of
+from pyclgemm.stream.plan import (
+    Block,
+    Member,
+    Task,
+    Tile,
+    fitted,
+    plan_device,
+    plan_stream,
+    tiles_of,
+)
 
 GIB = 1 << 30
 H100 = Member("H100", 64 * GIB, 20 * GIB, 45e12, 50e9, 50e9)
@@ -43,6 +53,16 @@ def test_large_products_hide_their_transfers(size, operand, flops, memory, least
 def test_a_device_without_memory():
     with pytest.raises(AllocationError, match=r"memory is 100 bytes for 'x'.* are enough"):
         plan_device(Task(100, 100, 100, 2, 4, 4, 4), Member("x", 100, 100, 1e12))
+
+
+def test_a_device_without_memory_for_scratch_space():
+    task, member = Task(100, 100, 100, 2, 4, 4, 4), Member("x", 10**6, 10**6, 1e12)
+    wanted = "memory is 1000000 bytes for 'x'.* and the scratch space .* ([0-9]+) bytes are enough"
+    with pytest.raises(AllocationError, match=wanted) as caught:
+        fitted(task, member, 1, lambda plan: 10**6)
+    enough = int(re.search(wanted, str(caught.value))[1])
+    plan = fitted(task, Member("x", enough, enough, 1e12), 1, lambda plan: 10**6)
+    assert plan.memory + 10**6 <= enough
 
 
 def test_a_device_that_adds_little_is_left_out():
