@@ -14,6 +14,7 @@ from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.queues import devices as working_devices
 from ..device.threads import VARIABLE as PIN_THREADS
 from ..errors import ArgumentError, UnsupportedError, shown
+from .device_blocks import CACHED_PART
 from .devices import RESOURCE, Devices
 from .placement import Placement
 
@@ -31,7 +32,8 @@ def local_cluster(
         Ranks or names, as for `pyclgemm.default_queue`. A device that is named several times has as
         many processes. None takes all GPUs and accelerators, or without any the best CPU.
     cache_bytes : int, optional
-        As for `Devices`, in each process.
+        As for `Devices`, in each process; None divides half of a device's memory among its
+        processes.
     **options
         For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
 
@@ -65,6 +67,10 @@ def local_cluster(
     memory = distributed.system.MEMORY_LIMIT // len(ranks)
     workers = {}
     for number, rank in enumerate(ranks):
+        device = working_devices()[rank].device
+        assert device is not None  # as it works
+        share = int(device.global_mem_size * CACHED_PART) // times[rank]
+        plugin = Devices(cache_bytes=share if cache_bytes is None else cache_bytes)
         environment = {DEVICE_VARIABLE: str(rank)}
         if times[rank] > 1:  # several busy processes share the CPUs
             environment[PIN_THREADS] = "0"
@@ -72,7 +78,7 @@ def local_cluster(
             "cls": distributed.Nanny,
             "options": {
                 "nthreads": 1, "env": environment, "memory_limit": memory, "host": "127.0.0.1",
-                "resources": {RESOURCE: 1}, "plugins": (Devices(cache_bytes=cache_bytes),),
+                "resources": {RESOURCE: 1}, "plugins": (plugin,),
                 "dashboard": False, "silence_logs": logging.WARNING,
             },
         }  # fmt: skip

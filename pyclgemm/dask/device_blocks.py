@@ -21,7 +21,7 @@ from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
 
 #: The part of a device's memory that uploaded blocks may fill.
-_CACHED_PART = 0.5
+CACHED_PART = 0.5
 #: What a device does, as the dashboard names it.
 ACTIVITIES = ("transfer", "product")
 
@@ -46,7 +46,7 @@ class DeviceBlocks:
         found = self.queue.device
         self.name: str = found.name.strip()
         self.on_host = bool(found.type & cl.device_type.CPU)
-        limit = int(found.global_mem_size * _CACHED_PART) if cache_bytes is None else cache_bytes
+        limit = int(found.global_mem_size * CACHED_PART) if cache_bytes is None else cache_bytes
         self.cache_bytes = limit
         #: One task computes at a time.
         self.lock = threading.Lock()

@@ -26,6 +26,15 @@ def chunked(queue, monkeypatch):
     return lambda array, chunks: da.from_array(array, chunks=chunks)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_processes_of_one_device_share_its_memory(queue, monkeypatch, processes):
+    monkeypatch.setattr("distributed.SpecCluster", lambda **options: options["workers"])
+    workers = pd.local_cluster([0] * processes, dashboard_address=None)
+    device = pyclgemm.device.queues.devices()[0].device
+    caches = [one["options"]["plugins"][0]._cache_bytes for one in workers.values()]
+    assert sum(caches) <= device.global_mem_size // 2 < 2 * sum(caches)
+
+
 def test_dask_is_not_shadowed_and_not_imported_by_the_package():
     script = "import sys, pyclgemm; assert 'dask' not in sys.modules, 'imported'\n"
     script += "import pyclgemm.dask, dask.array; assert 'pyclgemm' not in dask.__file__"
