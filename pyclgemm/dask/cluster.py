@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import distributed
@@ -56,6 +57,11 @@ def local_cluster(
     ranks = _ranks(devices)
     times = Counter(ranks)
     address = options.pop("dashboard_address", ":8787")
+    if address is not None:
+        with suppress(ImportError):  # without bokeh Dask starts no dashboard either
+            from .dashboard import add_page
+
+            add_page()
     options = {"dashboard": address is not None, "dashboard_address": address or ":0", **options}
     scheduler = {
         "cls": distributed.Scheduler,

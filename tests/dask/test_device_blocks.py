@@ -1,6 +1,7 @@
 """Blocks on a device that keeps copies, for which a CPU passes here."""
 
 import gc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,3 +61,26 @@ def test_any_view_arrives(blocks, rng, view, on_host):
     (a,) = draw(rng, (32, 16))
     a.flags.writeable = False
     uploaded(blocks, view(a))
+
+
+def test_bars_of_the_dashboard_are_parts_of_the_time_between_reports(monkeypatch):
+    pytest.importorskip("bokeh")
+    from pyclgemm.dask import dashboard
+
+    def report(**seconds):
+        return {"pyclgemm": {"device": "a GPU", **seconds}}
+
+    monkeypatch.setattr(dashboard.time, "monotonic", lambda: clock[0])
+    workers = {"x": SimpleNamespace(name=3, metrics={}), "y": SimpleNamespace(name=4, metrics={})}
+    bars = dashboard.DeviceBars(SimpleNamespace(workers=workers))
+    clock = [0.0]
+    for clock[0], told, parts in (
+        (10.0, report(transfer=5.0, product=1.0), [0, 0, 0]),
+        (12.0, report(transfer=5.5, product=2.0, busy=1.5), [0.75, 0.25, 0.5]),
+        (12.5, None, [0.75, 0.25, 0.5]),  # no new report
+        (16.0, report(transfer=5.5, product=12.0, busy=1.5), [0, 0, 1]),
+    ):
+        workers["x"].metrics = told or workers["x"].metrics
+        bars.update()
+        assert list(bars.source.data["part"]) == parts
+    assert bars.source.data["bar"][0] == ("3: a GPU", "busy")
