@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..device.discovery import FoundDevice
 from ..problem.matrix import Transposition
 from ..problem.precision import PrecisionName
 from .epilogue import Epilogue
@@ -19,9 +20,11 @@ PrecisionArgument: TypeAlias = PrecisionName | Enum | None
 
 Transposed: TypeAlias = bool | np.bool_ | Transposition
 
+DeviceArgument: TypeAlias = cl.CommandQueue | cl.Device | FoundDevice
 
-class ProductOptions(TypedDict, total=False):
-    """What a call takes that computes `gemm`'s formula, besides arrays and `return_event`."""
+
+class FormulaOptions(TypedDict, total=False):
+    """What `gemm`'s formula has besides its matrices."""
 
     alpha: complex
     beta: complex | None
@@ -29,6 +32,19 @@ class ProductOptions(TypedDict, total=False):
     trans_b: Transposed
     epilogue: Epilogue | None
     precision: PrecisionArgument
+
+
+class ProductOptions(FormulaOptions, total=False):
+    """What a call takes that computes the formula, besides arrays and `return_event`."""
+
     config: Config | Mapping[str, Any] | None
     allocator: Callable[[int], Any] | None
     wait_for: Sequence[cl.Event] | None
+
+
+class StreamOptions(FormulaOptions, total=False):
+    """What `stream_gemm` takes besides arrays and `explain`."""
+
+    devices: DeviceArgument | Sequence[DeviceArgument] | Literal["all"] | None
+    memory: int | None
+    progress: bool | Callable[[int, int], object] | None

@@ -12,7 +12,7 @@ import mmap
 import sys
 import threading
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,29 @@ from .plan import Block
 
 #: The advice of Linux's ``madvise`` that the pages are not needed now.
 _DONT_NEED = 4
+
+
+class Source(Protocol):
+    """A matrix that is read by slices, for type checkers."""
+
+    @property
+    def shape(self) -> Any:
+        """Its rows and columns."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its elements."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+class Destination(Source, Protocol):
+    """A matrix that is also written by slices."""
+
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+
+
+DestinationT = TypeVar("DestinationT", bound=Destination)
 
 
 def check_host_array(name: str, array: Any) -> None:

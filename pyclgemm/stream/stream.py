@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyopencl as cl
+from numpy.typing import NDArray
 
 from ..api.epilogue import Epilogue
-from ..api.signatures import PrecisionArgument, Transposed
+from ..api.signatures import PrecisionArgument, StreamOptions, Transposed
 from ..errors import AllocationError, PyclgemmError, UnsupportedError
 from ..runtime.arguments import check_flag, check_function
 from .call import Device, StreamCall
@@ -32,6 +33,10 @@ from .request import (
     scratch_of,
     task_of,
 )
+from .sources import Destination, DestinationT, Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +44,26 @@ _log = logging.getLogger(__name__)
 _TICK = 0.1
 
 
+@overload
+def stream_gemm(
+    a: Source, b: Source, c: Source | None = None, *, out: None = None,
+    explain: Literal[False] = False, **options: Unpack[StreamOptions],
+) -> NDArray[Any]: ...  # fmt: skip
+@overload
+def stream_gemm(
+    a: Source, b: Source, c: Source | None = None, *, out: DestinationT,
+    explain: Literal[False] = False, **options: Unpack[StreamOptions],
+) -> DestinationT: ...  # fmt: skip
+@overload
+def stream_gemm(
+    a: Source, b: Source, c: Source | None = None, *, out: Destination | None = None,
+    explain: Literal[True], **options: Unpack[StreamOptions],
+) -> StreamPlan: ...  # fmt: skip
+@overload
+def stream_gemm(
+    a: Source, b: Source, c: Source | None = None, *, out: Destination | None = None,
+    explain: bool = False, **options: Unpack[StreamOptions],
+) -> Any: ...  # fmt: skip
 def stream_gemm(
     a: Any,
     b: Any,

@@ -24,6 +24,17 @@ class DotAlgorithmPreset(Enum):
     TF32_TF32_F32 = 1
 
 
+class Store:
+    """A matrix in a file, like zarr's."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, key: Any) -> Any: ...
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+
 class Foreign:
     """An array of another library."""
 
@@ -41,7 +52,6 @@ def products(queue: cl.CommandQueue, host: Float32s, device: Array, foreign: For
     assert_type(pyclgemm.matmul(host, host), NDArray[Any])
     assert_type(pyclgemm.matmul(device, device, queue=queue), Array)
     assert_type(pyclgemm.matmul(host, host, dtype="float64"), NDArray[Any])
-    assert_type(pyclgemm.stream_gemm(host, host, memory=1 << 30), Any)
     assert_type(pyclgemm.einsum("ij,jk->ik", host, host), NDArray[Any])
     assert_type(pyclgemm.einsum("ij,jk->ik", device, device, out=device), Array)
     assert_type(pyclgemm.tensordot(device, device, axes=1), Array)
@@ -50,6 +60,7 @@ def products(queue: cl.CommandQueue, host: Float32s, device: Array, foreign: For
     # Of mixtures and of arrays of other libraries, the result may be anything.
     assert_type(pyclgemm.gemm(queue, host, device), Any)
     assert_type(pyclgemm.matmul(foreign, host), Any)
+    assert_type(pyclgemm.matmul(foreign, foreign, dtype=np.float64), Any)
     assert_type(pyclgemm.gemm_batched(queue, [device, device], device), Any)
     pyclgemm.gemm(queue, "a", host)  # error
     pyclgemm.matmul(host, None)  # error
@@ -57,6 +68,19 @@ def products(queue: cl.CommandQueue, host: Float32s, device: Array, foreign: For
     pyclgemm.gemm(host, host, host)  # error
     pyclgemm.gemm(queue, host, host, trans_a="t")  # error
     pyclgemm.gemm(queue, host, host, alhpa=2.0)  # error
+
+
+def streams(queue: cl.CommandQueue, host: Float32s, store: Store, shown: bool) -> None:
+    assert_type(pyclgemm.stream_gemm(host, store, memory=1 << 30), NDArray[Any])
+    assert_type(pyclgemm.stream_gemm(store, host, host, beta=2.0, out=host), Float32s)
+    assert_type(pyclgemm.stream_gemm(host, host, out=store, devices=[queue, queue]), Store)
+    assert_type(pyclgemm.stream_gemm(host, host, devices="all", explain=True), pyclgemm.StreamPlan)
+    assert_type(pyclgemm.stream_gemm(host, host, explain=shown), Any)
+    pyclgemm.stream_gemm(host, store, devices=pyclgemm.devices(), progress=True)
+    pyclgemm.stream_gemm(store, store, devices="every")  # error
+    pyclgemm.stream_gemm("a", host)  # error
+    pyclgemm.stream_gemm(host, host, out="out.npy")  # error
+    pyclgemm.stream_gemm(host, host, memory="1 GiB")  # error
 
 
 def precisions(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
@@ -84,6 +108,7 @@ def layers(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
     layer = pyclgemm.DenseLayer(queue, host, host, "gelu_tanh")
     assert_type(layer(host), NDArray[Any])
     assert_type(layer(device, out=device), Array)
+    assert_type(layer(host.reshape(1, 2, -1)), NDArray[Any])
     assert_type(layer(host, out=device), Any)
     assert_type(layer.weight, Array)
     layer.save("layer.npz")
@@ -91,6 +116,9 @@ def layers(queue: cl.CommandQueue, host: Float32s, device: Array) -> None:
     network = pyclgemm.Sequential([layer, layer])
     assert_type(network(host), NDArray[Any])
     assert_type(network(device), Array)
+    assert_type(network(host.ravel()), NDArray[Any])
+    network.save("network.npz")
+    assert_type(pyclgemm.Sequential.load(queue, "network.npz"), pyclgemm.Sequential)
     pyclgemm.Sequential([host])  # error
     pyclgemm.Sequential.from_torch({}, activation="rleu")  # error
 
