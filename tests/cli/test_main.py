@@ -101,7 +101,7 @@ def test_source_and_explain_need_no_device(no_device, command, words):
         ("explain 2x3x4 --config MWG", "'MWG' is not of the form NAME=VALUE"),
         ("explain 2x3x4 --device 0 --architecture sm_90", "exclude each other"),
         ("explain 2x3x4 --trans-a --conjugate-a", "exclude each other"),
-        ("explain 2x3x4 --dtype int32", "'int32' is not one of"),
+        ("explain 2x3x4 --dtype int16", "'int16' is not one of"),
         (
             "explain 2x3x4 --architecture sm_70 --dtype float16 --result-dtype float64",
             "the result of float16 operands is float16 or float32",
