@@ -48,6 +48,16 @@ def is_shared(queue: cl.CommandQueue) -> bool:
     return bool(device.type & cl.device_type.CPU and device.host_unified_memory)
 
 
+def buffer_at(context: cl.Context, address: int, size: int, *, writable: bool) -> cl.Buffer:
+    """A buffer of bytes of the host's memory, which must outlive its use."""
+    interface = {
+        "version": 3, "typestr": "|u1", "shape": (size,), "data": (address, not writable)
+    }  # fmt: skip
+    memory = np.asarray(SimpleNamespace(__array_interface__=interface))
+    flags = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
+    return cl.Buffer(context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+
+
 def shared(queue: cl.CommandQueue, array: NDArray[Any]) -> Any:
     """An array of the device in the memory of one of NumPy; None if that must be copied."""
     kept, address = _SHARED.get(), array.ctypes.data
@@ -56,14 +66,9 @@ def shared(queue: cl.CommandQueue, array: NDArray[Any]) -> Any:
     if not array.flags.c_contiguous or address % _INSET:
         return None
     offset = _INSET if address % _BLOCK else 0  # never in another page than the first entry
-    writable = array.flags.writeable
-    interface = {
-        "version": 3, "typestr": "|u1", "shape": (offset + array.nbytes,),
-        "data": (address - offset, not writable),
-    }  # fmt: skip
-    memory = np.asarray(SimpleNamespace(__array_interface__=interface))
-    flags = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
-    buffer = cl.Buffer(queue.context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+    buffer = buffer_at(
+        queue.context, address - offset, offset + array.nbytes, writable=array.flags.writeable
+    )
     there = cl_array.Array(queue, array.shape, array.dtype, data=buffer, offset=offset)
     there.on_host = array
     kept.append(array)

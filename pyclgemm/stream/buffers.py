@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from ..host.process import InRuntime
 from ..runtime.arrays import View, byte_range
 from ..runtime.memory import new_buffer
+from ..runtime.shared import buffer_at
 from .plan import Block, padded
 from .sources import HostMatrix, address
 
@@ -50,13 +50,7 @@ def host_buffer(context: cl.Context, content: NDArray[Any]) -> tuple[cl.Buffer, 
     low, high = byte_range(View(content.shape, content.strides, content.dtype, at))
     begin = low // _ALIGNED * _ALIGNED  # within the same page
     writable = content.flags.writeable
-    interface = {
-        "version": 3, "data": (begin, not writable), "shape": (high - begin,), "typestr": "|u1",
-    }  # fmt: skip
-    memory = np.asarray(SimpleNamespace(__array_interface__=interface))
-    flags = cl.mem_flags.USE_HOST_PTR
-    flags |= cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
-    return cl.Buffer(context, flags, hostbuf=memory), at - begin
+    return buffer_at(context, begin, high - begin, writable=writable), at - begin
 
 
 def can_be_in_place(array: Any) -> bool:
