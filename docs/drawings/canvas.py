@@ -83,7 +83,7 @@ class Canvas:
         )
 
     def caption(self, x: float, y: float, text: str, characters: int = 120) -> None:
-        """Write a paragraph, in lines of at most so many characters."""
+        """Write a paragraph, in lines of at most `characters` characters."""
         for number, line in enumerate(textwrap.wrap(text, characters)):
             self.label(x, y + 1.5 * number, line)
 

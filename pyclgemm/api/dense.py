@@ -236,7 +236,7 @@ class DenseLayer(OfThisProcess):
     ) -> dict[int, Choice]:
         """Find the fastest kernel for each batch size by `GemmPlan.autotune`, and use it from then.
 
-        Later calls and plans of the layer with so many rows take it, saved or not.
+        Later calls and plans of the layer for the same number of rows take it, saved or not.
 
         Parameters
         ----------
