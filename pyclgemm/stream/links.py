@@ -36,9 +36,9 @@ class Link:
 
 def host_threads() -> int:
     """The threads that read and write host matrices."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
-    return max(1, min(_MOST_THREADS, os.cpu_count() or 1))
+    has_mask = hasattr(os, "sched_getaffinity")
+    cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+    return min(_MOST_THREADS, cpus)
 
 
 @functools.cache

@@ -211,7 +211,7 @@ def task_of(call: StreamCall) -> Task:
     )  # fmt: skip
 
 
-def member_of(device: Device, name: str, call: StreamCall, memory: int, parts: int) -> Member:
+def member_of(device: Device, name: str, call: StreamCall, memory: int) -> Member:
     """What a device offers for a product; raise `UnsupportedError` if it cannot compute it."""
     sides = [max(1, min(_TYPICAL, one)) for one in (*call.shape, call.k)]
     seconds, _ = product_facts(device, call, sides[0], sides[1], sides[2], call.result)
@@ -225,7 +225,7 @@ def member_of(device: Device, name: str, call: StreamCall, memory: int, parts: i
     here = frozenset(name for name, is_here in in_place.items() if is_here)
     lines = tuple((one, _line_step(matrices[one]), one in call.by_columns) for one in sorted(here))
     return Member(
-        name, memory // parts, int(device.queue.device.max_mem_alloc_size), work / seconds, up,
+        name, memory, int(device.queue.device.max_mem_alloc_size), work / seconds, up,
         down, here, frozenset(one for one in here if matrices[one].is_mapped), lines,
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def stream_gemm(
     offers, unable = [], {}
     for name, device in named.items():
         try:
-            offers.append(member_of(device, name, call, memory_of(memory, device), 1))
+            offers.append(member_of(device, name, call, memory_of(memory, device)))
         except UnsupportedError as error:
             unable[name] = error
     if unable and not (offers and isinstance(devices, str)):
