@@ -1,8 +1,7 @@
-"""A device's memory for blocks: views of host memory, slots, and staging buffers.
+"""A device's memory for blocks: views of host memory, slots, and pinned memory.
 
 A CPU's runtime reads and writes host memory where it lies (``CL_MEM_USE_HOST_PTR``), so matrices of
-NumPy need no copy there. Other devices have slots, which are filled through staging buffers:
-pinned memory, which the driver copies at the full speed of the link.
+NumPy need no copy there. Other devices have slots, which are filled through pinned memory.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from ..host.process import InRuntime
+from ..host.process import InRuntime, before_exit
 from ..runtime.arrays import View, byte_range
 from ..runtime.memory import new_buffer
 from ..runtime.shared import buffer_at
@@ -157,53 +156,79 @@ class Slots:
             self._changed.notify_all()
 
 
-class Staging:
-    """At most `count` pinned buffers of equal size, for one thread that takes them.
+#: What finished products keep for the next one, as pinning 64 MB takes some 50 ms.
+_kept: list[Pinned] = []
+_KEPT_BYTES = 64 << 20
+_keeping = threading.Lock()
 
-    They are made as they are needed, as pinning 100 MB takes some 50 ms.
+
+class Pinned:
+    """Memory of the host that the driver copies at the full speed of the link.
+
+    It has a command queue of its own.
     """
 
-    def __init__(self, context: cl.Context, count: int, size: int) -> None:
-        self.size = size
-        self._count = count
-        #: A queue of its own, as mapping waits for the commands before it.
+    def __init__(self, context: cl.Context, size: int) -> None:
         self._queue = cl.CommandQueue(context)
-        self._made: list[tuple[cl.Buffer, Any]] = []
-        self._free = threading.Semaphore(0)
-        self._idle: list[NDArray[Any]] = []
+        self._make(size)
 
-    def take(self, is_stopped: Callable[[], bool]) -> NDArray[Any]:
-        """A buffer that nobody uses; waits for one."""
-        while not self._free.acquire(timeout=0 if len(self._made) < self._count else POLL):
-            if is_stopped():
-                raise Stopped
-            if len(self._made) < self._count:
-                return self._make()
-        return self._idle.pop()
+    @classmethod
+    def taken(cls, context: cl.Context, size: int) -> Pinned:
+        """Memory that an earlier product of the context left, or else new memory."""
+        with _keeping:
+            for one in _kept:
+                if one.memory.size >= size and one._queue.context == context:
+                    _kept.remove(one)
+                    return one
+        return cls(context, size)
 
-    def _make(self) -> NDArray[Any]:
+    def keep(self) -> None:
+        """Leave it to a later product; the oldest is freed if there is too much."""
+        with _keeping:
+            _kept.append(self)
+            while sum(one.memory.size for one in _kept) > _KEPT_BYTES:
+                _kept.pop(0).release()
+
+    def _make(self, size: int) -> None:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         access = cl.map_flags.READ | cl.map_flags.WRITE
         with InRuntime():
-            buffer = cl.Buffer(self._queue.context, flags, self.size)
-            memory: NDArray[Any]
-            memory, _ = cl.enqueue_map_buffer(
-                self._queue, buffer, access, 0, (self.size,), np.uint8
+            self._buffer = cl.Buffer(self._queue.context, flags, size)
+            self.memory: NDArray[Any]
+            self.memory, _ = cl.enqueue_map_buffer(
+                self._queue, self._buffer, access, 0, (size,), np.uint8
             )
-        self._made.append((buffer, memory.base))
-        return memory
+            self._mapping: Any = self.memory.base
 
-    def give(self, memory: NDArray[Any]) -> None:
-        """Return a buffer."""
-        self._idle.append(memory)
-        self._free.release()
+    def at_least(self, size: int) -> NDArray[Any]:
+        """The memory, of at least so many bytes; what it had is lost if it was smaller."""
+        if size > self.memory.size:
+            self.release()
+            self._make(size)
+        return self.memory
+
+    def copy(self, buffer: cl.Buffer, offset: int, size: int, *, is_up: bool) -> None:
+        """Copy its first bytes to a place in a device's buffer, or back, and wait for the end."""
+        part = self.memory[:size]
+        with InRuntime():
+            if is_up:
+                cl.enqueue_copy(self._queue, buffer, part, dst_offset=offset, is_blocking=True)
+            else:
+                cl.enqueue_copy(self._queue, part, buffer, src_offset=offset, is_blocking=True)
 
     def release(self) -> None:
-        """Unmap and free all buffers, once no copy uses them; the driver does so when it can."""
+        """Free it, once no copy uses it."""
         with InRuntime():
-            self._idle.clear()
-            for buffer, mapping in self._made:
-                without_fault(mapping.release, self._queue)
-                without_fault(buffer.release)  # the command above keeps it until it has ended
-            self._made.clear()
+            without_fault(self._mapping.release, self._queue)
+            without_fault(self._buffer.release)  # the command above keeps it until it has ended
             without_fault(self._queue.flush)
+
+
+def free_kept() -> None:
+    """Free the memory that is kept for later products."""
+    with _keeping:
+        while _kept:
+            _kept.pop().release()
+
+
+before_exit(free_kept)

@@ -1,8 +1,8 @@
-"""Run tiles of a product on one device: read, copy, multiply and write, each in its own thread.
+"""Run tiles of a product on one device: plan ahead, multiply and write, each in its own thread.
 
 The threads pass steps on by queues, so the next panels travel while the present ones multiply, and
-a finished tile travels back while the next one is computed. A driver may keep a thread until its
-copy is done, so copies have threads of their own.
+a finished tile travels back while the next one is computed. What travels is copied by the threads
+of a `Mover`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 import logging
 import queue as queues
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import pyopencl as cl
 
 from ..api.epilogue import NO_EPILOGUE, Epilogue
 from ..api.gemm import gemm
-from ..errors import AllocationError
 from ..host.process import InRuntime
 from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
-from .buffers import POLL, Slot, Slots, Staging, Stopped, lines_in, view_in_place, without_fault
+from .buffers import POLL, Slot, Slots, Stopped, view_in_place, without_fault
 from .call import Device, StreamCall
 from .feed import Feed
+from .mover import Mover, Transfer
 from .plan import Block, DevicePlan, Task, Tile, padded, slot_bytes
 from .sources import HostMatrix
 
@@ -34,14 +34,18 @@ _log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-#: Bytes of a staging buffer: few copies, and several buffers within a small memory.
-_LEAST_STAGE, _MOST_STAGE = 1 << 20, 8 << 20
-#: Most staging buffers that are filled at a time; drivers pin 100 MB in some 50 ms.
-_FILLING = 8
+#: Bytes of a part of a block: few copies, and several parts within a small memory.
+_LEAST_PART, _MOST_PART = 1 << 20, 8 << 20
+#: Tiles that are begun before an earlier one is written: panels of the last ones are on the way.
+_UNDER_WAY = 4
 
 
-class SourceError(Exception):
-    """A host matrix could not be read or written: no fault of a device. Its cause is the fault."""
+@dataclass
+class _Target:
+    """Where a tile is computed on the device."""
+
+    array: Any = None  # None until the first product: others may still be written back
+    slot: Slot | None = None  # None in place
 
 
 @dataclass
@@ -49,8 +53,7 @@ class _Step:
     """One product of panels, which is added to a tile."""
 
     tile: Tile
-    result: Any  # the tile on the device
-    slot: Slot | None  # of the tile; None in place
+    target: _Target
     a: Any
     b: Any
     c: Any  # the addend of the first step; None for others
@@ -58,20 +61,9 @@ class _Step:
     is_last: bool
     used: list[tuple[Slots, Slot]]
     in_place: list[tuple[HostMatrix, Block]]  # what the product reads where it lies
+    transfers: list[Transfer]  # what must arrive before
     whole: Tile  # the tile of the feed that this one is a part of
-    ends_whole: bool
-    event: cl.Event | None = None
-
-
-@dataclass
-class _Copy:
-    """Lines of a block on their way to a slot: read by a future, then copied to the device."""
-
-    filled: Future[None]
-    slot: Slot
-    memory: Any = None  # the staging buffer; None if the slot is host memory
-    offset: int = 0
-    size: int = 0
+    event: cl.Event | None = None  # of the product, once it is enqueued
 
 
 @dataclass
@@ -83,23 +75,24 @@ class Engine:
     task: Task
     call: StreamCall
     feed: Feed
-    pool: Executor
     threads: int
     _errors: list[BaseException] = field(default_factory=list)
     _stop: bool = False
+    #: The parts of each tile of the feed that are not written yet.
+    _unwritten: dict[Tile, int] = field(default_factory=dict)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
         """Compute tiles of the feed until it has no more; raise the first fault.
 
         All threads have ended, no kernel runs and nothing is written when it returns or raises.
         """
-        queue = self.device.queue
-        context = self.device.context
-        self._up, self._down = cl.CommandQueue(context), cl.CommandQueue(context)
-        self._copies: queues.Queue[_Copy | _Step | None] = queues.Queue()
+        queue, memory = self.device.queue, self.device.link.shares_memory
         self._steps: queues.Queue[_Step | None] = queues.Queue()
         self._results: queues.Queue[_Step | None] = queues.Queue()
-        self._written: list[Future[None]] = []
+        self._mover = Mover(
+            self.device.context, self.threads, self._part_bytes(), shares_memory=memory
+        )
         with ExitStack() as stack:
             try:
                 # What holds panels is released before the rest, while the last tile is written.
@@ -107,11 +100,10 @@ class Engine:
                 self._allocate(stack, self._reading)
                 others = [
                     threading.Thread(target=self._guarded, args=(stage,), name=f"pyclgemm-{name}")
-                    for name, stage in (
-                        ("read", self._read), ("copy", self._copy), ("write", self._write),
-                    )
-                ]  # fmt: skip
+                    for name, stage in (("read", self._read), ("write", self._write))
+                ]
                 try:
+                    self._mover.start()
                     for thread in others:
                         thread.start()
                     self._guarded(self._multiply)
@@ -120,13 +112,21 @@ class Engine:
                     for thread in others:
                         if thread.ident is not None:
                             thread.join()
-                    self._settle()
+                    self._mover.close(keeps=not self._is_stopped())
             finally:
                 with InRuntime():
-                    for one in (queue, self._up, self._down):
-                        without_fault(one.finish)
+                    without_fault(queue.finish)
         if self._errors:
             raise self._errors[0]
+
+    def _part_bytes(self) -> int:
+        """The bytes of a part of a block, a multiple of the chunks of a store if it can be."""
+        call, plan = self.call, self.plan
+        size = min(_MOST_PART, max(_LEAST_PART, plan.memory // 32))
+        lines = max(one.chunks[one.turned] for one in (call.a, call.b, call.out))
+        itemsize = max(call.a.dtype.itemsize, call.sums.itemsize, call.out.dtype.itemsize)
+        longest = padded(max(plan.rows, plan.columns, plan.depth), itemsize) * itemsize
+        return max(size, longest * max(1, min(lines, _MOST_PART // longest)))
 
     def _is_stopped(self) -> bool:
         return self._stop or self.feed.is_stopped
@@ -147,20 +147,6 @@ class Engine:
             self._errors.append(error)
             self._stop = True
 
-    def _settle(self) -> None:
-        """Wait for the pool's reads and writes of this device."""
-        pending = list(self._written)
-        while True:
-            try:
-                item = self._copies.get_nowait()
-            except queues.Empty:
-                break
-            if isinstance(item, _Copy):
-                pending.append(item.filled)
-        for one in pending:
-            if not one.cancel():
-                one.exception()
-
     def _get(self, source: queues.Queue[Item]) -> Item:
         """The next item of a queue, or `Stopped`."""
         while True:
@@ -174,14 +160,11 @@ class Engine:
     def _allocate(self, stack: ExitStack, reading: ExitStack) -> None:
         """Make slots and staging buffers; raise `AllocationError` if the memory is lacking."""
         call, plan, queue = self.call, self.plan, self.device.queue
-        context = self.device.context
         self._panels = max(1, -(-call.k // plan.depth))
         self._tile_dtype = call.out.dtype if self._panels == 1 else call.sums
         self._c_in_place = call.c is not None and self.device.in_place(call.c, self._tile_dtype)
         self._out_in_place = self.device.writes_in_place(call, self._tile_dtype)
-        size, item = call.a.dtype.itemsize, self._tile_dtype.itemsize
-        m, k, n = plan.rows, plan.depth, plan.columns
-        sizes = slot_bytes(self.task, m, n, k)
+        sizes = slot_bytes(self.task, plan.rows, plan.columns, plan.depth)
 
         def slots(kept: ExitStack, what: str, count: int, size: int, in_place: bool) -> Slots:
             shares = self.device.link.shares_memory
@@ -201,56 +184,46 @@ class Engine:
         )
         count = 0 if self._out_in_place else plan.results
         self._tiles = slots(stack, "a tile of the result", count, sizes["out"], self._out_in_place)
-        self._under_way = threading.Semaphore(max(1, plan.results))
+        self._under_way = threading.Semaphore(_UNDER_WAY)
         bias = call.epilogue.bias
         if bias is not None:
             bias = to_device(queue, "bias", bias.astype(self._tile_dtype, copy=False))
         self._bias = bias
-        if not self.device.link.shares_memory:
-            stage = min(_MOST_STAGE, max(_LEAST_STAGE, plan.memory // 32))
-            lines = max(one.chunks[one.turned] for one in (call.a, call.b, call.out))
-            longest = padded(max(m, n, k), max(size, item)) * max(size, item)
-            stage = max(stage, longest * max(1, min(lines, _MOST_STAGE // longest)))
-            self._staging = Staging(context, min(self.threads, _FILLING) + 2, stage)
-            reading.callback(self._staging.release)
-            self._returning = Staging(context, min(self.threads, _FILLING) + 1, stage)
-            stack.callback(self._returning.release)
 
-    # -- the thread that reads ------------------------------------------------------------------
+    # -- the thread that plans ahead ------------------------------------------------------------
 
     def _read(self) -> None:
-        """Draw tiles, and read their panels ahead of the products."""
+        """Draw tiles, and let their panels be read ahead of the products."""
         while (whole := self._draw()) is not None:
             parts = list(whole.divided(self.plan.rows, self.plan.columns))
-            for number, tile in enumerate(parts):
-                self._read_tile(tile, whole, number == len(parts) - 1)
-        self._copies.put(None)
+            self._unwritten[whole] = len(parts)
+            for tile in parts:
+                self._read_tile(tile, whole)
+        self._steps.put(None)
 
     def _draw(self) -> Tile | None:
         return self.feed.draw(self.plan.member.name, self._is_stopped)
 
-    def _read_tile(self, tile: Tile, whole: Tile, ends_whole: bool) -> None:
+    def _read_tile(self, tile: Tile, whole: Tile) -> None:
         call, queue, block = self.call, self.device.queue, tile.block
         while not self._under_way.acquire(timeout=POLL):
             if self._is_stopped():
                 raise Stopped
-        slot = None
+        target = _Target()
         if self._out_in_place:
-            result = view_in_place(queue, call.out, block)
-        else:
-            slot, _ = self._tiles.take(block)
-            result = slot.array(queue, block.shape, self._tile_dtype, turned=call.out.turned)
+            target.array = view_in_place(queue, call.out, block)
         c = None
         read_here: list[tuple[HostMatrix, Block]] = []  # by the step that comes next
+        transfers: list[Transfer] = []  # for it
         if call.c is not None:
             if self._c_in_place:
                 read_here.append((call.c, block))
                 c = view_in_place(queue, call.c, block)
-            elif slot is None:
-                raise AssertionError("c of the result's type is in place where out is")
             else:
-                self._bring(call.c, block, slot, self._tile_dtype, call.out.turned)
-                c = result
+                slot = self._take_slot(target, block)
+                c, dtype, turned = target.array, self._tile_dtype, call.out.turned
+                transfer = Transfer(call.c, block, slot, dtype, turned, is_up=True)
+                transfers.append(self._mover.move(transfer))
         panels = list(range(self._panels))
         # Every other tile runs backwards: its first panels are still on the device.
         for number, panel in enumerate(panels[::-1] if tile.index % 2 else panels):
@@ -260,17 +233,27 @@ class Engine:
             here, read_here = read_here, []
             panel_a = call.a, call.block_of_a(block, first, end), self._a_slots
             panel_b = call.b, call.block_of_b(block, first, end), self._b_slots
-            a, b = (self._panel(*one, used, here) for one in (panel_a, panel_b))
+            arriving, transfers = transfers, []
+            a, b = (self._panel(*one, used, here, arriving) for one in (panel_a, panel_b))
             is_last = number == len(panels) - 1
             step = _Step(
-                tile, result, slot, a, b, None if number else c, number == 0, is_last, used, here,
-                whole, ends_whole and is_last,
+                tile, target, a, b, None if number else c, number == 0, is_last, used, here,
+                arriving, whole,
             )  # fmt: skip
-            self._copies.put(step)
+            self._steps.put(step)
+
+    def _take_slot(self, target: _Target, block: Block) -> Slot:
+        """Take a slot for a tile; waits until one was written back."""
+        slot, _ = self._tiles.take(block)
+        target.slot = slot
+        target.array = slot.array(
+            self.device.queue, block.shape, self._tile_dtype, turned=self.call.out.turned
+        )
+        return slot
 
     def _panel(
         self, matrix: HostMatrix, block: Block, slots: Slots, used: list[tuple[Slots, Slot]],
-        here: list[tuple[HostMatrix, Block]],
+        here: list[tuple[HostMatrix, Block]], arriving: list[Transfer],
     ) -> Any:  # fmt: skip
         """A panel on the device; its content may still be on the way."""
         queue = self.device.queue
@@ -280,80 +263,9 @@ class Engine:
         slot, is_there = slots.take(block)
         used.append((slots, slot))
         if not is_there:
-            self._bring(matrix, block, slot, matrix.dtype, matrix.turned)
+            transfer = Transfer(matrix, block, slot, matrix.dtype, matrix.turned, is_up=True)
+            arriving.append(self._mover.move(transfer))
         return slot.array(queue, block.shape, matrix.dtype, turned=matrix.turned)
-
-    def _bring(
-        self, matrix: HostMatrix, block: Block, slot: Slot, dtype: Any, turned: bool
-    ) -> None:
-        """Read a block into a slot, in parts that several threads fill."""
-        count, length = block.turned.shape if turned else block.shape
-        lead = padded(length, dtype.itemsize) * dtype.itemsize
-        for first, end in self._parts(matrix, block, count, lead, turned):
-            part = _lines_of(block, first, end, turned)
-            if slot.memory is not None:
-                memory, into = None, slot.lines(count, length, dtype)[first:end]
-            else:
-                memory = self._staging.take(self._is_stopped)
-                into = lines_in(memory, end - first, length, dtype)
-            filled = self.pool.submit(matrix.read, part, into.T if turned else into)
-            size = (end - first) * lead
-            self._copies.put(_Copy(filled, slot, memory, first * lead, size))
-
-    def _parts(
-        self, matrix: HostMatrix, block: Block, count: int, lead: int, turned: bool
-    ) -> list[tuple[int, int]]:
-        """Divide lines of a block among threads, at the chunks of a store where there are any."""
-        size = _MOST_STAGE if self.device.link.shares_memory else self._staging.size
-        each = max(1, min(size // max(1, lead), -(-count // 2)))
-        each = max(each, min(count, _LEAST_STAGE // max(1, lead)))
-        chunk, start = matrix.chunks[turned], block.left if turned else block.top
-        if chunk > 1 and each >= chunk:
-            each = each // chunk * chunk
-        edges = [0]
-        while edges[-1] < count:
-            end = edges[-1] + each
-            if chunk > 1 and each >= chunk:
-                end -= (start + end) % chunk
-            edges.append(min(count, end))
-        return list(zip(edges[:-1], edges[1:], strict=True))
-
-    # -- the thread that copies -----------------------------------------------------------------
-
-    def _copy(self) -> None:
-        """Copy what was read to the device, and pass the steps on whose panels have gone."""
-        event: cl.Event | None = None
-        sent: list[tuple[cl.Event, Any]] = []
-        while (item := self._get(self._copies)) is not None:
-            if isinstance(item, _Step):
-                item.event = event
-                self._steps.put(item)
-                continue
-            self._await(item.filled)
-            if item.memory is None:
-                continue
-            with InRuntime():
-                source = item.memory[: item.size]
-                event = cl.enqueue_copy(
-                    self._up, item.slot.buffer, source, dst_offset=item.offset, is_blocking=False
-                )
-                self._up.flush()
-                sent.append((event, item.memory))
-                # Of three copies the oldest has ended, or soon will.
-                while len(sent) > 2 or (sent and _is_complete(sent[0][0])):
-                    ended, memory = sent.pop(0)
-                    ended.wait()
-                    self._staging.give(memory)
-        self._steps.put(None)
-
-    def _await(self, future: Future[None]) -> None:
-        """Wait for a read or write of the pool."""
-        try:
-            future.result()
-        except MemoryError as error:
-            raise AllocationError(f"the host has no memory for a block: {error}") from error
-        except Exception as error:
-            raise SourceError from error
 
     # -- the thread that multiplies -------------------------------------------------------------
 
@@ -364,15 +276,20 @@ class Engine:
             left, right = step.tile.block[2:]
             bias = None if self._bias is None else self._bias[left:right]
             last = Epilogue(bias, call.epilogue.activation)
-            c, beta = (step.c, call.beta) if step.is_first else (step.result, 1.0)
+            if step.target.array is None:
+                self._take_slot(step.target, step.tile.block)
+            result = step.target.array
+            c, beta = (step.c, call.beta) if step.is_first else (result, 1.0)
             if step.is_first and self._out_in_place:
                 self.feed.write_begins(step.whole)
+            for transfer in step.transfers:
+                transfer.wait(self._is_stopped)
             event: cl.Event
             _, event = gemm(
                 queue, step.a, step.b, c, alpha=call.alpha, beta=None if c is None else beta,
-                trans_a=call.trans_a, trans_b=call.trans_b, out=step.result,
+                trans_a=call.trans_a, trans_b=call.trans_b, out=result,
                 epilogue=last if step.is_last else NO_EPILOGUE, precision=call.precision,
-                wait_for=None if step.event is None else [step.event], return_event=True,
+                return_event=True,
             )  # fmt: skip
             with InRuntime():
                 queue.flush()
@@ -394,63 +311,36 @@ class Engine:
     # -- the thread that writes -----------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write finished tiles to the destination."""
-        began = time.perf_counter()
+        """Let finished tiles be written to the destination, several at a time."""
+        writing: deque[Transfer] = deque()
         while (step := self._get(self._results)) is not None:
             assert step.event is not None
             with InRuntime():
                 step.event.wait()
-            if step.slot is None:
-                self.call.out.forget(step.tile.block)
-            else:
-                self.feed.write_begins(step.whole)
-                self._write_tile(step, step.slot)
-            self._under_way.release()
-            if step.ends_whole:
-                self.feed.finish(self.plan.member.name, step.whole)
-            seconds = time.perf_counter() - began
-            _log.debug("%s: %s in %.3g s", self.plan.member.name, step.tile.block, seconds)
-            began = time.perf_counter()
-
-    def _write_tile(self, step: _Step, slot: Slot) -> None:
-        """Copy a tile back in parts, which threads write to the destination."""
-        out, block, dtype = self.call.out, step.tile.block, self._tile_dtype
-        turned = out.turned
-        count, length = block.turned.shape if turned else block.shape
-        lead = padded(length, dtype.itemsize) * dtype.itemsize
-        self._written = []
-        for first, end in self._parts(out, block, count, lead, turned):
-            part = _lines_of(block, first, end, turned)
-            if slot.memory is not None:
-                lines = slot.lines(count, length, dtype)[first:end]
-                content = lines.T if turned else lines
-                self._written.append(self.pool.submit(out.write, part, content))
+            slot, out = step.target.slot, self.call.out
+            if slot is None:
+                out.forget(step.tile.block)
+                self._written(step)
                 continue
-            memory = self._returning.take(self._is_stopped)
-            target = memory[: (end - first) * lead]
-            with InRuntime():
-                cl.enqueue_copy(
-                    self._down, target, slot.buffer, src_offset=first * lead, is_blocking=True
-                )
-            lines = lines_in(memory, end - first, length, dtype)
-            written = self.pool.submit(out.write, part, lines.T if turned else lines)
-            written.add_done_callback(lambda _, memory=memory: self._returning.give(memory))  # type: ignore[misc]
-            self._written.append(written)
-        if slot.memory is None:
-            self._tiles.used(slot, None)
-        for future in self._written:
-            self._await(future)
-        if slot.memory is not None:
-            self._tiles.used(slot, None)
+            self.feed.write_begins(step.whole)
+            transfer = Transfer(
+                out, step.tile.block, slot, self._tile_dtype, out.turned, is_up=False,
+                then=partial(self._written, step),
+            )  # fmt: skip
+            writing.append(self._mover.move(transfer))
+            if len(writing) >= self.plan.results:
+                writing.popleft().wait(self._is_stopped)
+        for transfer in writing:
+            transfer.wait(self._is_stopped)
 
-
-def _lines_of(block: Block, first: int, end: int, turned: bool) -> Block:
-    """Some lines of a block: columns if it is `turned`."""
-    if turned:
-        return block._replace(left=block.left + first, right=block.left + end)
-    return block._replace(top=block.top + first, bottom=block.top + end)
-
-
-def _is_complete(event: cl.Event) -> bool:
-    status: int = event.command_execution_status
-    return status <= int(cl.command_execution_status.COMPLETE)
+    def _written(self, step: _Step) -> None:
+        """Note that a tile was written."""
+        if step.target.slot is not None:
+            self._tiles.used(step.target.slot, None)
+        self._under_way.release()
+        with self._counting:
+            self._unwritten[step.whole] -= 1
+            is_whole = not self._unwritten[step.whole]
+        if is_whole:
+            self.feed.finish(self.plan.member.name, step.whole)
+        _log.debug("%s: %s is written", self.plan.member.name, step.tile.block)

@@ -13,12 +13,12 @@ import numpy as np
 import pyopencl as cl
 
 from ..host.process import InRuntime
-from .buffers import Staging, host_buffer
+from .buffers import Pinned, host_buffer
 
 #: Bytes of a copy, and copies of which the fastest counts; the first one maps the memory.
 _BYTES, _COPIES = 32 << 20, 3
-#: Most threads that copy on the host. On an H200's, four fill pinned memory at 37 GB/s, one at 12.
-_MOST_THREADS = 12
+#: Most threads that copy on the host. More are slower on an H200's host of 32 cores.
+_MOST_THREADS = 8
 #: Bytes a second of copies within a CPU's memory, as typical of servers.
 _HOST_COPY = 5e9
 
@@ -62,14 +62,13 @@ def _shares_memory(queue: cl.CommandQueue) -> bool:
 
 
 def _measured(queue: cl.CommandQueue) -> Link:
-    staging = Staging(queue.context, 1, _BYTES)
-    memory = staging.take(lambda: False)
+    pinned = Pinned(queue.context, _BYTES)
     content = np.ones(_BYTES, np.uint8)
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, _BYTES)
     actions: dict[str, Callable[[], object]] = {
-        "fill": lambda: memory.__setitem__(slice(None), content),
-        "up": lambda: cl.enqueue_copy(queue, buffer, memory, is_blocking=True),
-        "down": lambda: cl.enqueue_copy(queue, memory, buffer, is_blocking=True),
+        "fill": lambda: pinned.memory.__setitem__(slice(None), content),
+        "up": lambda: pinned.copy(buffer, 0, _BYTES, is_up=True),
+        "down": lambda: pinned.copy(buffer, 0, _BYTES, is_up=False),
     }
     speeds = {}
     for name, action in actions.items():
@@ -79,13 +78,13 @@ def _measured(queue: cl.CommandQueue) -> Link:
             action()
             seconds.append(time.perf_counter() - start)
         speeds[name] = _BYTES / min(seconds)
-    queue.finish()
-    staging.release()
+    pinned.release()
     return Link(False, **speeds)
 
 
 def rates(link: Link, threads: int) -> tuple[float, float]:
-    """Bytes a second to a device and from it, through staging buffers filled by several threads."""
-    # Threads share the host's memory: of each one after the first, two thirds of the speed count.
-    host = link.fill * (1 + 2 / 3 * (threads - 1))
-    return min(link.up, host), min(link.down, host)
+    """Bytes a second to a device and from it, through pinned memory filled by several threads."""
+    # The host's memory gives each of several threads half of what one alone has; and a thread
+    # waits while its memory is copied.
+    up, down = (threads / (2 / link.fill + 1 / speed) for speed in (link.up, link.down))
+    return min(link.up, up), min(link.down, down)

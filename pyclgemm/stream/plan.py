@@ -17,8 +17,9 @@ from ..errors import AllocationError
 
 #: Bytes to which the lines of a block are padded on a device, so that kernels read them in vectors.
 LINE_BYTES = 256
-#: Seconds of the host for one step: threads pass it on, and the product is enqueued.
-_STEP_SECONDS = 5e-4
+#: Seconds of the host for one step: threads pass it on, and the product is enqueued. On an H200
+#: neither products nor transfers hide them.
+_STEP_SECONDS = 3e-4
 #: Numbers of tiles along a dimension, and of panels along k, that are compared.
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
 #: The part of the transfers behind products that counts, as they take memory's time from both.
@@ -221,7 +222,7 @@ def plan_device(task: Task, member: Member, least_tiles: int = 1) -> DevicePlan:
     """
     best: DevicePlan | None = None
     depths = _sides(max(1, task.k), task.steps[2])
-    least_seconds = 1.03 * (task.flops / member.flops + _STEP_SECONDS)
+    least_seconds = 1.01 * (task.flops / member.flops + _STEP_SECONDS)
     for rows in _sides(task.m, task.steps[0]):
         for columns in _sides(task.n, task.steps[1]):
             tiles = -(-task.m // rows) * -(-task.n // columns)
@@ -235,6 +236,9 @@ def plan_device(task: Task, member: Member, least_tiles: int = 1) -> DevicePlan:
                 if best is not None and best.seconds <= least_seconds:
                     return best
                 for plan in _candidates(task, member, rows, columns, depth):
+                    if least_tiles > 1:
+                        # At the end a device waits for another one's last tile.
+                        plan = replace(plan, seconds=plan.seconds * (1 + 0.5 / tiles))
                     if best is None or plan.seconds < 0.999 * best.seconds:
                         best = plan
     if best is None:
@@ -270,6 +274,10 @@ def _candidates(
     if any(size > member.largest for name, size in sizes.items() if name not in in_place):
         return
     results = min(_RESULTS, tiles)
+    operand_bytes = {
+        name: task.operand_bytes * task.k * extent * (name not in in_place)
+        for name, extent in (("a", task.m), ("b", task.n))
+    }
     ring_a, ring_b = min(_RING, panels * down_tiles), min(_RING, panels * across)
     for keeps_a in (False, True):
         a_slots = min(panels + _RING - 1, panels * down_tiles) if keeps_a else ring_a
@@ -286,10 +294,7 @@ def _candidates(
             stays_a = keeps_a or panels == 1 or a_slots == panels * down_tiles
             stays_b = keeps_b or b_slots == panels * across
             passes_a, passes_b = 1 if stays_a else across, 1 if stays_b else down_tiles
-            up = task.operand_bytes * task.k * (
-                ("a" not in in_place) * passes_a * task.m
-                + ("b" not in in_place) * passes_b * task.n
-            )  # fmt: skip
+            up = passes_a * operand_bytes["a"] + passes_b * operand_bytes["b"]
             whole = task.m * task.n * sums * ("out" not in in_place)
             up += whole * task.adds_c
             first = sum(sizes[name] for name in ("a", "b") if name not in in_place)
@@ -297,12 +302,18 @@ def _candidates(
             last = sizes["out"] * ("out" not in in_place)
             # The driver serialises the copies of both directions.
             transfers = up / member.up + whole / member.down
-            work = task.flops / member.flops + _STEP_SECONDS * tiles * panels
+            work = task.flops / member.flops
             # What is not hidden: each panel adds a pass over the tile of C.
             work *= 1 + min(0.1, 16 / depth)
             hidden = min(work, transfers)
-            seconds = first / member.up + max(work, transfers) + last / member.down
-            seconds += _HIDDEN * hidden
+            body = max(work, transfers)
+            if stays_b:
+                # All of B travels during the first row of tiles.
+                copies = transfers - (up - operand_bytes["b"]) / member.up * (1 - 1 / down_tiles)
+                copies -= whole / member.down * (1 - 1 / down_tiles)
+                body = max(body, max(copies, work / down_tiles) + work * (1 - 1 / down_tiles))
+            seconds = first / member.up + body + last / member.down
+            seconds += _HIDDEN * hidden + _STEP_SECONDS * tiles * panels
             yield DevicePlan(
                 member, rows, columns, depth, a_slots, b_slots, results, up, whole, seconds, memory
             )  # fmt: skip

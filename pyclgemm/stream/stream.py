@@ -6,7 +6,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,10 +18,12 @@ from ..api.epilogue import Epilogue
 from ..api.signatures import PrecisionArgument, StreamOptions, Transposed
 from ..errors import AllocationError, PyclgemmError, UnsupportedError
 from ..runtime.arguments import check_flag, check_function
+from .buffers import free_kept
 from .call import Device, StreamCall
-from .engine import Engine, SourceError
+from .engine import Engine
 from .feed import Feed
 from .links import host_threads
+from .mover import SourceError
 from .plan import DevicePlan, StreamPlan, Task, Tile, fitted, plan_stream
 from .request import (
     checked_call,
@@ -205,12 +206,11 @@ class _Run:
         fastest = max(rates.values())
         rates = {name: one if 2 * one >= fastest else one / 2 for name, one in rates.items()}
         feed = Feed(tiles, rates, once=self.call.updates)
-        threads = host_threads()
-        pool = ThreadPoolExecutor(threads, "pyclgemm-host")
+        threads = -(-host_threads() // len(plans))
 
         def work(plan: DevicePlan) -> None:
             try:
-                self._work(plan, feed, pool, threads)
+                self._work(plan, feed, threads)
             except BaseException as error:
                 self._fatal.append(error)
                 feed.stop()
@@ -231,14 +231,15 @@ class _Run:
         finally:
             feed.stop()
             _join(workers)
-            pool.shutdown(wait=True)
+            if not feed.is_complete:
+                free_kept()
             self.call.out.flush()
         if self._fatal:
             raise _with_done(self._fatal[0], feed.done)
         if not feed.is_complete:
             raise _with_done(self._faults[-1][1], feed.done)
 
-    def _work(self, plan: DevicePlan, feed: Feed, pool: ThreadPoolExecutor, threads: int) -> None:
+    def _work(self, plan: DevicePlan, feed: Feed, threads: int) -> None:
         """The thread of a device: again with less memory if it lacks some, until it fails.
 
         What it raises ends the work of all devices.
@@ -248,7 +249,7 @@ class _Run:
         fit = partial(scratch_of, device, self.call)
         while feed.has_more():
             try:
-                Engine(device, plan, self.task, self.call, feed, pool, threads).run()
+                Engine(device, plan, self.task, self.call, feed, threads).run()
                 continue
             except SourceError as error:
                 assert error.__cause__ is not None

@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm.stream import engine, request, stream
+from pyclgemm.stream import buffers, engine, request, stream
 from pyclgemm.stream.links import Link
 from pyclgemm.stream.stream import stream_gemm
 from tests.support.arrays import assert_gemm, draw
@@ -331,6 +331,24 @@ def test_an_interruption_leaves_nothing_behind(queue, link, product):
 
 
 @pytest.mark.first_runtime
+def test_pinned_memory_stays_for_the_next_product_unless_one_fails(queue, staged, product):
+    buffers.free_kept()
+    a, b, _ = product
+    pyclgemm.stream_gemm(a, b, devices=queue, memory=LITTLE)
+    kept = list(buffers._kept)
+    assert 0 < sum(one.memory.size for one in kept) <= 64 << 20
+    pyclgemm.stream_gemm(a, b, devices=queue, memory=LITTLE)
+    assert set(kept) & set(buffers._kept)
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pyclgemm.stream_gemm(a, b, devices=queue, memory=LITTLE, progress=interrupt)
+    assert not buffers._kept
+    buffers.free_kept()
+
+
 def test_progress(queue, product, capsys):
     a, b, _ = product
     told = []
@@ -347,7 +365,7 @@ def test_a_plan_tells_tiles_bytes_and_time(queue, staged, product):
     assert isinstance(plan, pyclgemm.StreamPlan) and plan.seconds > 0
     assert one.memory <= LITTLE and one.bytes_down == 4 * 301 * 203
     assert one.bytes_up >= a.nbytes + b.nbytes
-    assert f"{len(plan.tiles)} tiles" in str(plan) and queue.device.name.strip() in str(plan)
+    assert f"{len(plan.tiles)} tile" in str(plan) and queue.device.name.strip() in str(plan)
 
 
 @pytest.mark.first_runtime
