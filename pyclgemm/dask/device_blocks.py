@@ -19,9 +19,12 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
+from ..stream.buffers import Pinned
 
 #: The part of a device's memory that uploaded blocks may fill.
 CACHED_PART = 0.5
+#: Threads that copy between the host and the device, and the bytes that one copies at a time.
+_MOVERS, _PART_BYTES = 4, 8 << 20
 #: What a device does, as the dashboard names it.
 ACTIVITIES = ("transfer", "product")
 
@@ -57,9 +60,11 @@ class DeviceBlocks:
         self._copies: OrderedDict[int, tuple[weakref.ref[Any], cl.Buffer]] = OrderedDict()
         #: Buffers in the host's memory, which must outlive the products that read them.
         self._read: list[cl.Buffer] = []
-        # Copies have a queue and a thread of their own, so that they run beside products.
-        self._upload_queue = cl.CommandQueue(self.queue.context, found)
+        # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
+        self._movers = ThreadPoolExecutor(_MOVERS, "pyclgemm-move")
+        #: One thread of a direction copies at a time: a driver slows down where several want to.
+        self._turns = {True: threading.Lock(), False: threading.Lock()}
 
     @contextmanager
     def spent(self, activity: str) -> Iterator[None]:
@@ -115,7 +120,7 @@ class DeviceBlocks:
         with self.spent("transfer"):
             self._make_room(memory.nbytes)
             buffer = new_buffer(self.queue.context, "a block", memory.nbytes)
-            cl.enqueue_copy(self._upload_queue, buffer, memory, is_blocking=True)
+            self._move(buffer, 0, memory, is_up=True)
         self.uploaded_bytes += memory.nbytes
         key = id(owner)
         drop = functools.partial(self._drop, key)
@@ -139,9 +144,34 @@ class DeviceBlocks:
         with self.spent("product"), InRuntime():
             self.queue.finish()
         self._read.clear()
-        with self.spent("transfer"), InRuntime():
-            host: np.ndarray[Any, Any] = array.get(self.queue)
+        with self.spent("transfer"):
+            if self.on_host or not array.flags.c_contiguous:
+                with InRuntime():
+                    host: np.ndarray[Any, Any] = array.get(self.queue)
+            else:
+                host = np.empty(array.shape, array.dtype)
+                self._move(array.base_data, array.offset, host, is_up=False)
         return host
+
+    def _move(
+        self, buffer: cl.Buffer, offset: int, memory: np.ndarray[Any, Any], *, is_up: bool
+    ) -> None:
+        """Copy contiguous memory to a place in a buffer, or back, by threads with pinned memory."""
+        content = memory.reshape(-1).view(np.uint8)
+
+        def move(start: int) -> None:
+            part = content[start : start + _PART_BYTES]
+            pinned = Pinned.taken(self.queue.context, _PART_BYTES)
+            if is_up:
+                pinned.memory[: part.size] = part
+            with self._turns[is_up]:
+                pinned.copy(buffer, offset + start, part.size, is_up=is_up)
+            if not is_up:
+                part[:] = pinned.memory[: part.size]
+            pinned.keep()
+
+        # The list raises the fault of a part.
+        list(self._movers.map(move, range(0, content.size, _PART_BYTES)))
 
     def report(self) -> dict[str, Any]:
         """Facts for the dashboard."""

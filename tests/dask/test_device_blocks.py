@@ -4,6 +4,7 @@ import gc
 from types import SimpleNamespace
 
 import numpy as np
+import pyopencl.array as cl_array
 import pytest
 
 from tests.support.arrays import draw
@@ -61,6 +62,15 @@ def test_any_view_arrives(blocks, rng, view, on_host):
     (a,) = draw(rng, (32, 16))
     a.flags.writeable = False
     uploaded(blocks, view(a))
+
+
+@pytest.mark.parametrize("view", [lambda a: a, lambda a: a.T, lambda a: a[3:]])
+def test_results_come_back_in_parts(blocks, rng, monkeypatch, view):
+    monkeypatch.setattr("pyclgemm.dask.device_blocks._PART_BYTES", 1000)
+    (a,) = draw(rng, (32, 16))
+    result = view(cl_array.to_device(blocks.queue, a))
+    np.testing.assert_array_equal(blocks.download(result), view(a))
+    np.testing.assert_array_equal(blocks.upload(a).get(blocks.queue), a)
 
 
 def test_bars_of_the_dashboard_are_parts_of_the_time_between_reports(monkeypatch):
