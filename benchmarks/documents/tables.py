@@ -180,6 +180,16 @@ def _h100_batches() -> str:
     return _batches("h100/2026-11-22-batches")
 
 
+@table("h100-clblast")
+def _h100_clblast() -> str:
+    of_case = speeds(load("h100/2026-11-21-clblast"), "CLBlast")["CLBlast"]
+    cases = [case for case in of_case.index if _work(case) >= 256**3]
+    return markdown(
+        ("m x n x k", *(f">{case_text(case)}" for case in cases)),
+        [["TFLOPS", *(tera(of_case[case]) for case in cases)]],
+    )
+
+
 @table("h200-batches")
 def _h200_batches() -> str:
     return _batches("h200/2026-11-22-large")
@@ -277,6 +287,21 @@ def _xeon_squares() -> str:
 def _waited_and_queued(platform: str) -> tuple[pd.Series, pd.Series]:
     frame = _xeon(platform)
     return ratios(frame, "NumPy"), ratios(frame, "NumPy", "pyclgemm.queued")
+
+
+@table("xeon-avx2")
+def _xeon_avx2() -> str:
+    frame = load("xeon/2026-11-22-avx2")
+    both = frame["date"] == frame["date"].max()  # a later run, with the runtime's variable
+    columns = {
+        "NumPy alone": ratios(frame[~both], "NumPy"), "both": ratios(frame[both], "NumPy"),
+    }  # fmt: skip
+    cases = list(columns["NumPy alone"].index)
+    return markdown(
+        ("AVX2 in", *(f">{case_text(case)}" for case in cases)),
+        ([name, *(ratio(of.get(case, float("nan"))) for case in cases)]
+         for name, of in columns.items()),
+    )  # fmt: skip
 
 
 @table("xeon-layers")
