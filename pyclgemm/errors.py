@@ -8,7 +8,17 @@ from collections.abc import Collection
 
 
 class PyclgemmError(Exception):
-    """Base of every error that pyclgemm raises on purpose."""
+    """Base of every error that pyclgemm raises on purpose.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> try:
+    ...     gemm(queue, np.ones((2, 3)), np.ones((4, 5)))
+    ... except PyclgemmError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
 
 
 class ArgumentError(PyclgemmError, ValueError):

@@ -69,6 +69,13 @@ class DenseLayer(OfThisProcess):
     epilogue : Epilogue
         Bias and activation.
 
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        If weight, bias and activation do not fit together.
+    UnsupportedError, AllocationError
+        If the device lacks the arithmetic, or has no memory for the packed weight.
+
     See Also
     --------
     Sequential : Layers one after the other.
@@ -114,7 +121,7 @@ class DenseLayer(OfThisProcess):
         result_dtype(weight.dtype.name, "weight", bias=bias)
         packed = pack(queue, weight, precision=precision)
         vars(self).update(queue=queue, packed=packed, epilogue=epilogue, precision=precision)
-        #: What `autotune` found, by the rows of an input.
+        # What `autotune` found, by the rows of an input.
         self.tuned: dict[int, Config] = {}
 
     @property
@@ -327,6 +334,10 @@ class DenseLayer(OfThisProcess):
         FileError
             If the file cannot be read, or holds something else. Other errors are those of `save`,
             and those of `DenseLayer` if the device does not support the layer.
+
+        See Also
+        --------
+        save : Writes the file, with an example.
         """
         (layer,) = load_layers(queue, path, "DenseLayer", cls)
         return layer

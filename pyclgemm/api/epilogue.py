@@ -34,8 +34,10 @@ class Epilogue:
 
     Examples
     --------
-    >>> Epilogue(activation="relu").activation
-    'relu'
+    >>> import numpy as np
+    >>> a, b = np.ones((1, 2), np.float32), np.eye(2, dtype=np.float32)
+    >>> gemm(queue, a, b, epilogue=Epilogue(np.array([-3, 3], np.float32), "relu"))
+    array([[0., 4.]], dtype=float32)
     """
 
     bias: Any = None

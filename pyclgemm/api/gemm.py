@@ -114,7 +114,7 @@ def gemm(
         Name of the arithmetic, such as "F32_F32_F32". None takes the default: the element type's
         own arithmetic, with float32 sums for float16 and bfloat16. The int32 sums of int8
         operands wrap around; this cannot happen with k below 2^17.
-    config : XgemmConfig, XgemmDirectConfig, CpuConfig or mapping, optional
+    config : XgemmConfig, CpuConfig, ..., or mapping, optional
         A kernel configuration in place of the database's. A mapping has the parameters by name,
         and the family as "path".
     allocator : callable, optional

@@ -137,6 +137,7 @@ class GemmPlan(OfThisProcess):
     --------
     plan : Makes it, with an example.
     DenseLayer.plan : Makes it for a layer.
+    gemm : One call for everything, with events of its own.
     """
 
     _instead = "make it again with plan(...), or layer.plan(...)"
@@ -147,7 +148,7 @@ class GemmPlan(OfThisProcess):
         self.choice = choice
         self.product = product
         self.queue = queue
-        #: The operand b of calls without one.
+        # The operand b of calls without one.
         self.constant: PackedMatrix | None = None
         self._takes_c = call.c is not None
         self._bias = call.epilogue.bias

@@ -52,7 +52,15 @@ def matmul(a: Any, b: Any, *, precision: PrecisionArgument = None, grid: Any = "
     Raises
     ------
     ShapeError, DtypeError, ArgumentError
-        If the arguments do not fit together, or chunks have unknown sizes.
+        If the arguments do not fit together, or chunks have unknown sizes. When a product is
+        computed, a worker without a device that works raises `UnsupportedError`.
+
+    See Also
+    --------
+    pyclgemm.matmul : Products that one device holds.
+    einsum : Any labelled dimensions.
+    local_cluster : Workers with a device each.
+    dask.array.matmul : The same by NumPy, with a task for each pair of blocks.
 
     Examples
     --------
@@ -115,6 +123,17 @@ def tensordot(
     dask.array.Array
         The other axes of `a`, then those of `b`.
 
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        As for `matmul`, or if `axes` do not fit the shapes.
+
+    See Also
+    --------
+    einsum : The same by labels.
+    pyclgemm.tensordot : Products that one device holds.
+    dask.array.tensordot : The same by NumPy.
+
     Examples
     --------
     >>> import dask.array as da, pyclgemm.dask
@@ -155,7 +174,14 @@ def einsum(
     Raises
     ------
     UnsupportedError
-        If the expression takes a diagonal or sums over one operand alone.
+        If the expression takes a diagonal or sums over one operand alone. Other errors are those
+        of `matmul`.
+
+    See Also
+    --------
+    tensordot : The same by axes.
+    pyclgemm.einsum : Any number of arrays, on one device.
+    dask.array.einsum : The same by NumPy.
 
     Examples
     --------
@@ -204,6 +230,17 @@ def dense(x: Any, layer: Layer) -> da.Array:
     -------
     dask.array.Array
         Shape (rows, out).
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        If `x` is no two-dimensional Dask array of the layer's element type and width, or has
+        chunks of unknown sizes.
+
+    See Also
+    --------
+    Layer : The numbers of a layer.
+    pyclgemm.DenseLayer : A layer on one device.
 
     Examples
     --------

@@ -48,6 +48,11 @@ def local_cluster(
     ArgumentError, UnsupportedError
         If a device is unknown, or none works.
 
+    See Also
+    --------
+    Devices : For the workers of any other cluster.
+    matmul : A product on the workers.
+
     Examples
     --------
     >>> from distributed import Client  # doctest: +SKIP

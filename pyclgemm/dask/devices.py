@@ -45,6 +45,11 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
     UnsupportedError
         On a worker without a device that works; the message names the worker.
 
+    See Also
+    --------
+    local_cluster : Registers it.
+    matmul : A product on the workers.
+
     Examples
     --------
     >>> plugin = Devices(cache_bytes=1 << 30)

@@ -151,6 +151,15 @@ class Layer:
         Shape (out,).
     activation, precision : str, optional
         As for `pyclgemm.DenseLayer`.
+
+    Raises
+    ------
+    ShapeError, DtypeError, ArgumentError
+        If weight, bias, activation and precision do not fit together.
+
+    See Also
+    --------
+    dense : Applies it, with an example.
     """
 
     weight: np.ndarray[Any, Any]

@@ -312,6 +312,7 @@ class PackedMatrix(OfThisProcess):
     layout : PackedLayout
         Its layout in memory.
     context : pyopencl.Context
+        That of its memory; other queues of it may use the matrix.
     queue : pyopencl.CommandQueue
         The queue that packed it.
     base_data : pyopencl.Buffer or None

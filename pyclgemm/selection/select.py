@@ -50,8 +50,17 @@ class Choice:
 
     See Also
     --------
-    explain : Makes one, with an example.
+    explain : Makes one.
     GemmPlan : Has the one that it runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> choice = explain(queue, np.ones((8, 8), np.float32), np.ones((8, 8), np.float32))
+    >>> config = {"path": choice.path, **choice.config.as_dict()}
+    >>> gemm(queue, np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), config=config)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
 
     path: str
@@ -67,7 +76,7 @@ class Choice:
     def alternatives(self) -> tuple[Choice, ...]:
         """The other choices for the product, the least predicted time first.
 
-        Empty if the caller gave the configuration.
+        Empty if the caller gave the configuration, and after a copy by pickle.
 
         Examples
         --------

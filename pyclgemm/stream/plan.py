@@ -160,6 +160,14 @@ class StreamPlan:
     See Also
     --------
     stream_gemm : Returns or follows it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.ones((30, 20), np.float32)
+    >>> plan = stream_gemm(a, a, trans_b=True, explain=True)
+    >>> plan.tiles[0].block.shape, plan.seconds > 0
+    ((30, 30), True)
     """
 
     tiles: tuple[Tile, ...]

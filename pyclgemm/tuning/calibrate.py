@@ -108,7 +108,7 @@ def calibrate(
     queue: cl.CommandQueue,
     seconds: float = SECONDS,
     *,
-    report: Callable[[str, float], None] = lambda step, fraction: None,
+    report: Callable[[str, float], None] | None = None,
 ) -> Calibration:
     """Measure a device that was not tuned, to improve the choice of kernels on it.
 
@@ -122,7 +122,7 @@ def calibrate(
     queue : pyopencl.CommandQueue
         An in-order queue without profiling.
     seconds : float
-        The duration, including the building of kernels.
+        The duration, including the building of kernels: 1 to 3600.
     report : callable, optional
         Called before each step with its name and the fraction of the time that has passed.
 
@@ -133,8 +133,8 @@ def calibrate(
 
     Raises
     ------
-    ArgumentError
-        If `seconds` is out of range.
+    ArgumentError, DtypeError
+        If `seconds` is out of range, or `report` no function.
     UnsupportedError
         If SciPy is missing (``pip install "pyclgemm[tune]"``), or no kernel works.
     DatabaseError, FileError
@@ -157,8 +157,9 @@ def calibrate(
             f"seconds is {shown(seconds)}; a number of {_LEAST:g} to {_MOST:g} is wanted"
         )
     check_queue(queue)
-    check_function("report", report, "a function of a text and a number")
-    return Calibrator(queue, float(seconds), report).run()
+    if report is not None:
+        check_function("report", report, "a function of a text and a number")
+    return Calibrator(queue, float(seconds), report or (lambda step, fraction: None)).run()
 
 
 class Calibrator:

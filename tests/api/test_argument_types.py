@@ -67,7 +67,7 @@ WRONG = {
     "top": [0, 1.5, True, "1", None],
     "seconds": [0, True, "1", None, float("nan")],
     "batch_sizes": [3, "3", None, [0], [1.5], [True], ["1"]],
-    "report": [None, 1, "x"],
+    "report": [1, "x"],
     "subscripts": [1, None, b"ij,jk", ONES, ["ij", "jk"], "", "ij", "ij,jk->iz", str],
     "axes": [-1, 3, 0.5, None, "ab", {}, ONES, ([0], [0, 1]), (0, "1"), int],
     "optimize": [1, 1.5, "nope", b"auto", [1], [(0, 2)], [("0", 1)], {}, ONES, str],

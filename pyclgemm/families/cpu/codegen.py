@@ -31,6 +31,9 @@ from ...problem.problem import GemmProblem, MatrixLayout, OperandName, PackedLay
 class CpuConfig(Config):
     """CPU devices: one work-item for each core, which packs operands; explicit vectors.
 
+    Its blocks are those of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
+    Multiplication", ACM TOMS 34(3), 2008.
+
     Attributes
     ----------
     MR : int
@@ -57,6 +60,14 @@ class CpuConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = CpuConfig(MR=4, NR=16, KC=64, VW=8)
+    >>> violations(config, "float32", typical_traits("x86-64-v3"))
+    []
     """
 
     MR: Annotated[int, up_to(64)]

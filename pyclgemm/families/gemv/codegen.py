@@ -41,6 +41,14 @@ class GemvConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row, matrix = np.ones((1, 64), np.float32), np.ones((64, 32), np.float32)
+    >>> config = GemvConfig(MR=1, WGS=64, LANES_N=8, VW=4)
+    >>> gemm(queue, row, matrix, config=config)[0, :3]
+    array([64., 64., 64.], dtype=float32)
     """
 
     MR: Annotated[int, up_to(64)]
@@ -68,7 +76,8 @@ class GemvConfig(Config):
 class GemvUnitConfig(Config):
     """Few rows or columns by matrix units: lanes load B from memory directly into registers.
 
-    Local memory is not used, as a work-group reads no element of B twice.
+    The units are those of NVIDIA's ``mma.sync`` (PTX ISA, "Warp-level matrix instructions"). Local
+    memory is not used, as a work-group reads no element of B twice.
 
     Attributes
     ----------
@@ -86,6 +95,16 @@ class GemvUnitConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = GemvUnitConfig(MR=8, SUBGROUPS=8, VW=4)
+    >>> violations(config, "float16", typical_traits("sm_80"))
+    []
+    >>> violations(config, "float16", typical_traits("sm_75"))[0][:55]
+    "the device must have NVIDIA's mma.sync for the elements"
     """
 
     MR: Annotated[int, (8, 16, 32, 64)]

@@ -28,6 +28,9 @@ SMALL_BYTES = 8192
 class MatrixConfig(common.Config):
     """Matrix units: the sub-groups of a work-group multiply fragments from local memory.
 
+    The units are NVIDIA's ``mma.sync`` (PTX ISA, "Warp-level matrix instructions"), and AMD's WMMA
+    and MFMA by the builtin functions of clang ("RDNA3" and "CDNA3 Instruction Set Architecture").
+
     Attributes
     ----------
     MWG, NWG, KWG : int
@@ -54,6 +57,16 @@ class MatrixConfig(common.Config):
     See Also
     --------
     gemm : Takes one as `config`.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = MatrixConfig(MWG=64, NWG=64, KWG=32, SUBGROUPS_M=2, SUBGROUPS_N=2)
+    >>> violations(config, "float16", typical_traits("sm_80"))
+    []
+    >>> violations(config, "float16", typical_traits("gfx1100"))[0][:64]
+    'slabs that are copied past the registers need STAGES of 2 to 8, '
     """
 
     MWG: Annotated[int, up_to(512)]

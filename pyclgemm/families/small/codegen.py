@@ -35,7 +35,14 @@ class SmallConfig(Config):
 
     See Also
     --------
-    gemm : Takes one as `config`.
+    gemm_batched : Takes one as `config`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = np.ones((50, 4, 4), np.float32)
+    >>> gemm_batched(queue, batch, batch, config=SmallConfig(MWI=2, NWI=4, WGS=64))[0, 0]
+    array([4., 4., 4., 4.], dtype=float32)
     """
 
     MWI: Annotated[int, VECTOR_WIDTHS]
@@ -61,7 +68,14 @@ class SmallCpuConfig(Config):
 
     See Also
     --------
-    gemm : Takes one as `config`.
+    gemm_batched : Takes one as `config`.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> violations(SmallCpuConfig(MR=4, NR=16, VW=8), "float32", typical_traits("x86-64-v3"))
+    []
     """
 
     MR: Annotated[int, up_to(64)]

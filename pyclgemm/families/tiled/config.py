@@ -89,6 +89,20 @@ class XgemmConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+    XgemmDirectConfig : For operands that are not packed.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = XgemmConfig(
+    ...     MWG=64, NWG=64, KWG=16, MDIMC=8, NDIMC=8, MDIMA=8, NDIMB=8, KWI=2, VWM=4, VWN=4
+    ... )
+    >>> violations(config, "float32", typical_traits("gfx1030"))
+    []
+    >>> from dataclasses import replace
+    >>> violations(replace(config, VWM=3), "float32")
+    ['VWM must be one of 1, 2, 4, 8, 16: VWM is 3']
     """
 
     MWG: Annotated[int, up_to(1024)]
@@ -179,6 +193,17 @@ class XgemmDirectConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+    XgemmConfig : For operands that are packed.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = XgemmDirectConfig(
+    ...     WGD=32, MDIMCD=8, NDIMCD=8, MDIMAD=8, NDIMBD=8, KWID=2, VWMD=4, VWND=4, PADA=4, PADB=4
+    ... )
+    >>> violations(config, "float32", typical_traits("gfx1030"))
+    []
     """
 
     WGD: Annotated[int, up_to(1024)]

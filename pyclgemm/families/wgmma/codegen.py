@@ -64,6 +64,17 @@ class WgmmaConfig(Config):
     See Also
     --------
     gemm : Takes one as `config`.
+    MatrixConfig : Units of other devices, and of Hopper without warpgroups.
+
+    Examples
+    --------
+    >>> from pyclgemm.device.traits import typical_traits
+    >>> from pyclgemm.families.registry import violations
+    >>> config = WgmmaConfig(MWG=128, NWG=256, STAGES=3)
+    >>> violations(config, "float16", typical_traits("sm_90"))
+    []
+    >>> len(violations(config, "float16", typical_traits("sm_80"))) > 0
+    True
     """
 
     MWG: Annotated[int, up_to(256)]
