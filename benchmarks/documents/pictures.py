@@ -79,12 +79,12 @@ def plot_techniques(path: Path) -> None:
 _VERDICTS = {"keep": "kept", "noise": "within the noise", "reject": "rejected"}
 
 
-def _suite(name: str, suite: str, **values: object) -> Callable[[Path], None]:
+def _suite(name: str, title: str, **values: object) -> Callable[[Path], None]:
     def draw(path: Path) -> None:
         frame = load(name)
         for column, value in values.items():
             frame = frame[frame[column] == value]
-        plot_suite(frame.assign(suite=suite), suite, path)
+        plot_suite(frame.assign(suite=title), title, path)
 
     return draw
 
@@ -142,7 +142,9 @@ def pictures() -> dict[str, Callable[[Path], None]]:
         "speed": plot_speed,
         "techniques": plot_techniques,
         "products-h100": _suite("h100/2026-11-22-products", "products", dtype="float32"),
-        "batches-h100": _suite("h100/2026-11-22-batches", "batches", dtype="float32"),
+        "batches-h100": _suite(
+            "h100/2026-11-22-batches", "batches", dtype="float32", suite="batched"
+        ),
         **_random_types(),
         "ladder-h100": _ladder("h100/2026-11-22-ladder", "4096³, float32: NVIDIA H100"),
         "ladder-xeon": _ladder("xeon/2026-11-21-ladder", "1024³, float32: Intel Xeon, 2 cores"),

@@ -101,10 +101,16 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
     `frame` has rows of `benchmarks.reports.unseen.unseen_row`, with the facts of the run.
     """
     names = list(frame.loc[frame["ratio"].notna(), "arithmetic"].unique())
+    vendors = frame["vendor"].dropna().unique()
+    library = NUMPY if list(vendors) == [NUMPY] else "the vendor's library"
+    # A CPU may have several runtimes: each has a line.
+    *others, (last, driver) = frame[["platform", "driver"]].drop_duplicates().to_numpy()
+    platform = "\n".join([*(f"{name}, driver {its}" for name, its in others), last])
+    facts = {**frame.iloc[0], "platform": platform, "driver": driver}
     columns = min(3, max(len(names), 1))
     lines = -(-len(names) // columns) or 1
     with titled_figure(
-        path, max(3.6 * columns, 6), 1.6 + 2.8 * lines, "shapes that nobody tuned", frame.iloc[0]
+        path, max(3.6 * columns, 6), 1.6 + 2.8 * lines, "shapes that nobody tuned", facts
     ) as figure:
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axes, name in zip(panels.flat, names, strict=False):
@@ -123,9 +129,11 @@ def plot_unseen(frame: pd.DataFrame, path: Path) -> None:
         for axes in panels.flat[: len(names)]:
             log_axis(axes.xaxis)
             ratio_axis(axes.yaxis, "")
-        for axes in panels[-1]:
+        # The lowest panel of each column; the last line may not be full.
+        for axes in panels.flat[max(len(names) - columns, 0) : len(names)]:
             axes.set_xlabel("operations a byte")
-        figure.supylabel("times as fast as the vendor's library", fontsize=10)
+            axes.tick_params(labelbottom=True)
+        figure.supylabel(f"times as fast as {library}", fontsize=10)
         looks = {
             text: handle
             for axes in panels.flat

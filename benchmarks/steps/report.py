@@ -159,7 +159,7 @@ def plot_ladder(frame: pd.DataFrame, title: str, path: Path) -> None:
         values = 1e9 * rows["gflops"] if timed else rows["fmas_per_slot"]
         for chosen, look in ((is_step, _STEP), (~is_step, _RIVAL)):
             axes.barh(places[chosen], values[chosen], **look)
-        texts = [f"{value:.3g}" for value in values]
+        texts = [f"{value:.2f}" for value in values]
         if timed:
             texts = [speed_text(value / 1e9) for value in values]
             high, low = (values * rows["seconds"] / rows[f"seconds_{part}"] for part in (25, 75))
@@ -173,6 +173,7 @@ def plot_ladder(frame: pd.DataFrame, title: str, path: Path) -> None:
             axes.annotate(
                 text, (value, place), xytext=(8, 0), textcoords="offset points", va="center"
             )
-        axes.set_yticks(places, [f"{name}: {row['title']}" for name, row in rows.iterrows()])
+        labels = [f"{name}: {row['title']}" for name, row in rows.iterrows()]
+        axes.set_yticks(places, [label.removeprefix("units: ") for label in labels])
         axes.invert_yaxis()
         axes.grid(False, axis="y")

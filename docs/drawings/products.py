@@ -114,7 +114,7 @@ def draw_paths(path: Path) -> None:
             c.arrow((12.3 + width, y + height / 2), (23.2, 14.5 if name == "A" else 17.5))
         c.label(19.2, 15.3, "xgemm", 8.5, "center")
         _result(c, 23.6, 13, m, n, scale, indirect.MWG, indirect.NWG)
-        c.label(23.6, 23.4, "whole tiles, but the\nresult is cut at C", 8.5)
+        c.label(23.6, 23.4, "whole tiles are computed,\nonly C is stored", 8.5)
         c.arrow((40.2, 8), (49.6, 14.5))
         c.arrow((41.5, 21), (49.6, 17.5))
         c.label(44.6, 16, "xgemm_direct", 8.5, "center")
@@ -125,7 +125,8 @@ def draw_paths(path: Path) -> None:
             29.5,
             f"{m} x {n} x {k}, to scale, with tiles of {indirect.MWG} x {indirect.NWG} and of "
             f"{direct.WGD} x {direct.WGD}. Packing pays for large products: its cost grows with "
-            "m k + k n, the multiplication's with m n k. Each product is predicted on both paths; "
+            "m\N{NBSP}k\N{NBSP}+\N{NBSP}k\N{NBSP}n, the multiplication's with "
+            "m\N{NBSP}n\N{NBSP}k. Each product is predicted on both paths; "
             "an operand that already has the packed form is not packed.",
         )
 

@@ -55,7 +55,7 @@ def draw(path: Path) -> None:
                 29.5, y + 0.8, 9.8, 3.6, local, FILLS[0] if local == "nothing" else FILLS[1], size=8
             )
             c.box(40.2, y + 0.8, 9.6, 3.6, registers, FILLS[2], size=8)
-            c.box(50.6, y + 0.8, 10.6, 3.6, what, FILLS[4] if "unit" in what else FILLS[0], size=8)
+            c.box(50.6, y + 0.8, 10.4, 3.6, what, FILLS[4] if "unit" in what else FILLS[0], size=8)
         c.line((1, 42.3), (61, 42.3), 0.5)
         c.caption(
             1,

@@ -41,7 +41,7 @@ def draw(path: Path) -> None:
     rows = CONFIG.MWG // CONFIG.CONSUMERS
     copying, multiplying = CONFIG.registers or (0, 0)
     slab_bytes = (CONFIG.MWG + CONFIG.NWG) * units.ROW_BYTES
-    with canvas(path, 58, 34) as c:
+    with canvas(path, 58, 31.5) as c:
         c.label(
             1,
             1.2,
