@@ -16,6 +16,8 @@ atexit.register(shutil.rmtree, _records, ignore_errors=True)
 os.environ["XDG_DATA_HOME"] = _records
 os.environ.pop("PYCLGEMM_DATABASES", None)
 os.environ["PYTHONPATH"] = str(DOCS.parent)
+# What their commands print fits a page, and has neither colours nor a sign that moves.
+os.environ.update(COLUMNS="100", TTY_COMPATIBLE="0")
 
 import pyclgemm  # noqa: E402
 
@@ -59,7 +61,7 @@ numpydoc_validation_checks = {"GL06", "GL07", "PR02", "RT03", "YD01"}
 html_theme = "furo"
 html_title = f"pyclgemm {version}"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
 html_theme_options = {
     "source_repository": "https://github.com/pyclgemm/pyclgemm",
     "source_branch": "main",

@@ -445,9 +445,9 @@ def _techniques() -> str:
         gain = "" if row.ratio == "" else f"{row.ratio:.{2 if row.ratio < 10 else 0}f}"
         rows.append(
             ["" if repeated else row.technique, "" if named == before else row.parameter,
-             row.product, row.pair, gain, str(row.pairs), row.verdict]
+             row.product, row.pair.replace(" →", "\N{NBSP}→"), gain, str(row.pairs), row.verdict]
         )  # fmt: skip
         before = named
-    headings = ("technique", "parameter", "product", ">best pair: before → after", ">ratio",
+    headings = ("technique", "parameter", "product", "best pair: before → after", ">ratio",
                 "pairs (median)", "verdict")  # fmt: skip
     return markdown(headings, rows)

@@ -37,17 +37,17 @@ def kernel_parameters() -> Iterator[str]:
         yield from (f"## {name}: `{cls.__name__}`", "", *doc["Summary"], "")
         yield from (*doc["Extended Summary"], "")
         yield f"For {family.role.value}, on {devices}."
+        yield from ("", f"![The tile of a kernel](../_static/drawings/family-{name}.svg)")
         own = meanings(cls)
+        rows: dict[tuple[str, ...], list[str]] = {}  # names of parameters by what is said of them
+        for one in dataclasses.fields(cls):
+            said = own.get(one.name) or tiled(one.name)
+            row = (values(cls.bounds()[one.name]), default(one), said)
+            rows.setdefault(row, []).append(f"`{one.name}`")
         yield from table(
             "parameter | values | default | meaning",
-            [
-                (
-                    f"`{one.name}`", values(cls.bounds()[one.name]), default(one),
-                    own.get(one.name) or tiled(one.name),
-                )
-                for one in dataclasses.fields(cls)
-            ],
-        )  # fmt: skip
+            [(", ".join(names), *row) for row, names in rows.items()],
+        )
         yield from ("Constraints:", "")
         yield from (f"- {constraint.rule}" for constraint in family.constraints)
         yield ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.drawings import local_memory, products, stream_k, transform, wgmma
+from docs.drawings import families, local_memory, products, stream_k, transform, wgmma
 
 FOLDER = Path(__file__).parents[1] / "_static" / "drawings"
 
@@ -15,6 +15,7 @@ DRAWINGS = {
     "stream-k": stream_k.draw,
     "wgmma": wgmma.draw,
     "transform3d": transform.draw,
+    **families.drawings(),
 }
 
 

@@ -66,7 +66,7 @@ class Role(Enum):
     """The products for which a family is made."""
 
     ANY = "any product"
-    LARGE = "products from a database's threshold on"
+    LARGE = "large products"
     UNITS = "products that fill the fragments of a matrix unit"
     FEW_ROWS = "products with few rows or few columns"
     SMALL_BATCH = "batches of small products"
