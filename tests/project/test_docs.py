@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import doctest
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -77,7 +78,7 @@ def blocks(page):
 
 
 @pytest.mark.any_runtime
-@each([page for page in PAGES if blocks(page)])
+@each([page for page in [*PAGES, ROOT / "README.md"] if blocks(page)])
 def test_code_of_pages_runs(page, queue, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     found = {**names(queue), "cla": cl_array}
@@ -91,15 +92,26 @@ def test_code_of_pages_runs(page, queue, tmp_path, monkeypatch):
             exec(compile(code, str(page), "exec"), found)
 
 
-@each([page for page in TEXTS if "python -m pyclgemm" in page.read_text(encoding="utf-8")])
+_CALL = re.compile(r"python (-m pyclgemm|benchmarks/(\w+)\.py)( [a-z]\w+\b)?([^\n`|>#]*)")
+
+
+def options(command):
+    """The options of a command and of its subcommands."""
+    own = {one for option in command.params for one in (*option.opts, *option.secondary_opts)}
+    return own.union(*map(options, getattr(command, "commands", {}).values()), {"--help"})
+
+
+@each([page for page in TEXTS if _CALL.search(page.read_text(encoding="utf-8"))])
 def test_commands_of_pages_exist(page):
-    context, text = click.Context(main), page.read_text(encoding="utf-8")
-    calls = re.findall(r"python -m pyclgemm ([a-z]\w+)([^\n`|>#]*)", text)
-    for name, arguments in calls:
-        command = main.get_command(context, name)
+    for _, script, name, arguments in _CALL.findall(page.read_text(encoding="utf-8")):
+        if script:
+            command = importlib.import_module(f"benchmarks.{script}").main
+        elif name:
+            command = main.get_command(click.Context(main), name.strip())
+        else:
+            continue  # of any command
         assert command is not None, name
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert set(re.findall(r"(?<=\s)--[\w-]+", arguments)) <= known | {"--help"}, name
+        assert set(re.findall(r"(?<=\s)--[\w-]+", arguments)) <= options(command), name
 
 
 # ------------------------------------------------------------------------------ what pages say
