@@ -340,11 +340,12 @@ def test_pinned_memory_stays_for_the_next_product_unless_one_fails(queue, staged
     pyclgemm.stream_gemm(a, b, devices=queue, memory=LITTLE)
     assert set(kept) & set(buffers._kept)
 
-    def interrupt(done, total):
-        raise KeyboardInterrupt
+    class Unreadable(Store):
+        def __getitem__(self, key):
+            raise OSError("no such part")
 
-    with pytest.raises(KeyboardInterrupt):
-        pyclgemm.stream_gemm(a, b, devices=queue, memory=LITTLE, progress=interrupt)
+    with pytest.raises(OSError, match="no such part"):
+        pyclgemm.stream_gemm(Unreadable(a), b, devices=queue, memory=LITTLE)
     assert not buffers._kept
     buffers.free_kept()
 
