@@ -80,8 +80,10 @@ class Knowledge:
         self.passed_over: dict[str, list[str]] = {}
         self._take_candidates()
         # An entry borrows coefficients of another type, so that type's errors correct this one.
-        lent = [record for _, entry in entries if entry.like for record in entry.like.own]
-        self._take_times([*(record for _, record in measured), *lent])
+        lent = [
+            (file, record) for file, entry in entries if entry.like for record in entry.like.own
+        ]
+        self._take_times([*measured, *lent])
         self._candidates: dict[str, Candidates] = {}
 
     def _completed(self, ceilings: Ceilings | None) -> Ceilings:
@@ -115,19 +117,22 @@ class Knowledge:
             else:
                 self.candidates[config] = file
 
-    def _take_times(self, records: Sequence[Record]) -> None:
+    def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
         """Compute the errors of the predictions for records with a speed."""
-        timed: list[tuple[Sample, Work]] = []
-        for sample in samples_of(records, *self._name):
-            problem, family = problem_on(sample.problem, self.traits), family_of(sample.config)
-            _, ceilings = self.model(family)
-            if work := family.work(sample.config, problem, self.traits, ceilings):
-                timed.append((replace(sample, problem=problem), work))
+        timed: list[tuple[Sample, Work, DatabaseFile]] = []
+        for file, record in measured:
+            for sample in samples_of([record], *self._name):
+                problem, family = problem_on(sample.problem, self.traits), family_of(sample.config)
+                _, ceilings = self.model(family)
+                if work := family.work(sample.config, problem, self.traits, ceilings):
+                    timed.append((replace(sample, problem=problem), work, file))
         timed.sort(key=lambda one: one[0].config.family)
-        coefficients = [self.model(family_of(sample.config))[0] for sample, _ in timed]
+        coefficients = [self.model(family_of(sample.config))[0] for sample, _, _ in timed]
         units = self.traits.compute_units
-        table = WorkTable([work for _, work in timed], coefficients, units)
-        self.residuals = Residuals([sample for sample, _ in timed], table)
+        table = WorkTable([work for _, work, _ in timed], coefficients, units)
+        numbers = {id(file): number for number, (file, _) in enumerate(self.hits)}
+        sources = [numbers[id(file)] for _, _, file in timed]
+        self.residuals = Residuals([sample for sample, _, _ in timed], table, sources)
 
     def model(self, family: Family[Any]) -> tuple[Coefficients, Ceilings]:
         """The fitted or else the default coefficients, and the ceilings that they assume."""

@@ -29,6 +29,8 @@ _LIKE = 1.5
 #: types: the choice for a left-out product, among the configurations timed on it, took 1.047 times
 #: as long as the fastest; without corrections, 1.115 times.
 _OWN, _ALIKE, _FAMILY, _NOISE = 0.03, 0.04, 0.04, 0.004
+#: Times of a device that tell half of its speed.
+_FEW = 3
 #: Elements of the widest vectors that kernels for few rows load.
 WIDEST = 8
 #: Most operands that a kernel may pack.
@@ -42,10 +44,14 @@ Matrix = NDArray[np.float64]
 class Residuals:
     """The errors of the predictions of measured times, which are sorted by family.
 
-    `table` has a row for each sample.
+    `table` has a row for each sample. `sources` has the numbers of their files: the most specific
+    one, 0, tells the speed. Others were perhaps measured on a device of another speed, and tell how
+    configurations compare.
     """
 
-    def __init__(self, samples: Sequence[Sample], table: WorkTable) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], table: WorkTable, sources: Sequence[int] = ()
+    ) -> None:
         self.samples = samples
         self.features, self.packs = _features(table), table.packs
         configs = [sample.config for sample in samples]
@@ -58,6 +64,7 @@ class Residuals:
         self.octaves = np.log2(sizes.T.copy())  # a row for each size
         seconds = np.array([sample.seconds for sample in samples])
         errors = np.log(seconds / table.seconds(*sizes.T))
+        errors -= _offsets(errors, np.array(sources if len(sources) else [0] * len(errors), int))
         self.weights = np.zeros(len(errors))
         config_numbers = _numbered(configs)
         for times in self.families.values():
@@ -76,6 +83,19 @@ class Residuals:
     def likeness(self, problem: GemmProblem) -> Column:
         """The factor of each time's covariance with products of the layouts of `problem`."""
         return np.where(self._layouts == self._numbers.get(_layout(problem)), 1.0, _OTHER_LAYOUT)
+
+
+def _offsets(errors: Column, sources: NDArray[np.int_]) -> Column:
+    """How much slower, as a logarithm, the devices of other files are than that of the first."""
+    offsets = np.zeros(len(errors))
+    first = None
+    for number in np.unique(sources):
+        here = errors[sources == number]
+        # A few times tell little of a device's speed.
+        typical = float(np.median(here)) * len(here) / (len(here) + _FEW)
+        first = typical if first is None else first
+        offsets[sources == number] = typical - first
+    return offsets
 
 
 class Weights:

@@ -110,9 +110,10 @@ def test_every_device_has_an_entry_for_every_type(dtype, precision):
     assert families == {"indirect", "direct", "gemv", "small"}
     small = set() if dtype.startswith("complex") else {"small_cpu"}
     for architecture in ("x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64", ""):
-        file, entry = database.lookup(cpu(architecture=architecture), dtype, precision)[0]
-        assert file.match.architecture == (architecture or None)
-        assert {record.config.family for record in entry.records} == {"cpu"} | small
+        found = database.lookup(cpu(architecture=architecture), dtype, precision)
+        assert found[0][0].match.architecture == (architecture or None)
+        configs = [record.config for _, entry in found for record in entry.records]
+        assert {config.family for config in configs} == {"cpu"} | small
 
 
 @each(GPU_FILES)

@@ -22,7 +22,16 @@ from pyclgemm.selection.records import Entry, Match, Model
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
 from tests.support import databases as db
 from tests.support.configs import FLOAT32_PRECISIONS, MATRIX
-from tests.support.databases import DIRECT, FLOAT32, LARGE, SMALL, a_database, file_of, measured
+from tests.support.databases import (
+    DIRECT,
+    FLOAT32,
+    LARGE,
+    SMALL,
+    a_database,
+    file_of,
+    made_file,
+    measured,
+)
 from tests.support.facts import cpu, gpu, problem_of, recorded
 
 ARCHITECTURES = ("sm_61", "sm_80", "sm_90", "gfx1030", "gfx1100", "x86-64-v3", "intel_gpu")
@@ -141,6 +150,28 @@ def test_configurations_that_are_like_the_measured_one_are_corrected_too():
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == pytest.approx(1, rel=0.01)  # another family
     assert ratios[0] > 1.2 * ratios[1] and ratios[-2] > 1.2
+
+
+def test_a_file_of_another_device_tells_how_configurations_compare_and_not_its_speed():
+    texts = [f"{side}x{2 * side}x1024" for side in range(512, 2048, 48)]
+    own = measured([slower(text, 1.5) for text in texts])
+    like = replace(LARGE, GROUP_M=4 * LARGE.GROUP_M)
+
+    def ratios(speed):
+        """How times of a device that is `speed` times as slow change predicted times."""
+        times = [slower(text, speed) for text in texts]
+        times += [slower(text, 2 * speed, like) for text in texts]
+        others = made_file(times, Match("architecture", "gpu"), kind="measured")
+        wanted, configs = problem_of("1000x2000x1024"), [LARGE, like]
+        known = known_of(wanted, gpu(), a_database(own, others))
+        found = {one.config: one.seconds for one in known.ranking(wanted).ordered(wanted)}
+        plain = db.predict(configs, wanted, gpu(), BLANK)
+        return [found[one] / time for one, time in zip(configs, plain, strict=True)]
+
+    large, other = ratios(1.0)
+    assert large == pytest.approx(1.5, rel=0.2)
+    assert other / large > 1.2
+    assert ratios(4.0) == pytest.approx([large, other], rel=0.15)
 
 
 def test_records_slower_than_predicted_let_another_kernel_win():
