@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -55,7 +55,7 @@ _REST, _PAUSE = 5e-3, 1e-3
 #: The part of its fair share of the work that a busy thread has at least, and the part of the time
 #: that an idle one runs at most.
 _BUSY, _IDLE = 0.25, 0.05
-#: Most rounds, and those in which a thread must have been busy: a round may be disturbed.
+#: Rounds, and those in which a thread must have been busy: a round may be disturbed.
 _ROUNDS, _ENOUGH_ROUNDS = 4, 2
 
 _TASKS, _CPUS = Path("/proc/self/task"), Path("/sys/devices/system/cpu")
@@ -117,25 +117,41 @@ def _place(context: cl.Context, device: cl.Device) -> Placement:
         return Placement(reason=reason)
     try:
         with InRuntime():
-            busy = _busy_threads(context, device)
+            busy, computes = _busy_threads(context, device)
     except (cl.Error, OSError, ValueError) as error:
         return Placement(reason=f"its threads could not be found ({error})")
-    caller = threading.get_native_id()
-    found = sorted(busy - {caller})
-    if not found:
+    if not busy:
         return Placement(reason="none of them was found")
     cpus = spread(os.sched_getaffinity(0))
-    if len(found) > len(cpus):
-        return Placement(reason=f"it has {len(found)} threads for {len(cpus)} CPUs")
-    # The first CPUs are for a caller who computes, and for other work.
+    if len(busy) > len(cpus):
+        return Placement(reason=f"it has {len(busy)} threads for {len(cpus)} CPUs")
     bound = []
-    for thread, cpu in zip(found, cpus[len(cpus) - len(found) :], strict=True):
+    for thread, cpu in assigned(busy, cpus, caller_computes=computes).items():
         with contextlib.suppress(OSError):  # it has ended
             os.sched_setaffinity(thread, {cpu})
             bound.append(cpu)
-    # In other runtimes the caller may be busy with waiting.
-    computes = caller in busy and len(found) < device.max_compute_units
-    return Placement(tuple(sorted(bound)), caller_computes=computes)
+    return Placement(tuple(sorted(set(bound))), caller_computes=computes)
+
+
+def assigned(
+    busy: Mapping[int, float], cpus: Sequence[int], *, caller_computes: bool
+) -> dict[int, int]:
+    """The CPU of each thread, from the seconds that they were busy.
+
+    The first CPUs are for a caller who computes, and for other work. Beside a caller who computes
+    one thread is too many where there are as many as CPUs: the runtime uses one or the other.
+
+    Examples
+    --------
+    >>> assigned({11: 0.2, 12: 0.2}, [0, 1, 2], caller_computes=False)
+    {11: 1, 12: 2}
+    >>> assigned({11: 0.2, 12: 0.1}, [0, 1], caller_computes=True)
+    {11: 1, 12: 1}
+    """
+    found = sorted(busy, key=lambda thread: -busy[thread])
+    free = list(cpus[1:] if caller_computes else cpus)
+    mine = free[max(0, len(free) - len(found)) :]
+    return {thread: mine[number % len(mine)] for number, thread in enumerate(found)}
 
 
 def _hindrance(device: cl.Device) -> str:
@@ -156,10 +172,10 @@ def _hindrance(device: cl.Device) -> str:
     return ""
 
 
-def _busy_threads(context: cl.Context, device: cl.Device) -> set[int]:
-    """The threads that are busy while a kernel runs, and idle while none does.
+def _busy_threads(context: cl.Context, device: cl.Device) -> tuple[dict[int, float], bool]:
+    """The threads that are busy while a kernel runs and idle while none does, and for how long.
 
-    The calling thread may be among them.
+    Also whether the calling thread, which is not among them, was seen to compute a part.
     """
     queue = cl.CommandQueue(context, device)
     items = _GROUPS * device.max_compute_units
@@ -177,19 +193,25 @@ def _busy_threads(context: cl.Context, device: cl.Device) -> set[int]:
         queue.finish()
 
     run()  # starts threads that the runtime does not have yet
-    busy, found = Counter[int](), set[int]()
+    units, computes = device.max_compute_units, False
+    rounds, seconds = Counter[int](), dict[int, float]()
     for _ in range(_ROUNDS):
         time.sleep(_REST)
         paused = _times_during(lambda: time.sleep(_PAUSE))
         idle = {thread for thread, ran in paused.items() if ran <= _IDLE * _PAUSE}
         shares = _times_during(run)
-        candidates = shares.keys() & (idle - programs | {caller})
-        fair = sum(shares[thread] for thread in candidates) / device.max_compute_units
-        busy.update(thread for thread in candidates if shares[thread] >= _BUSY * fair)
-        found = {thread for thread, rounds in busy.items() if rounds >= _ENOUGH_ROUNDS}
-        if len(found - {caller}) >= device.max_compute_units:
-            break
-    return found
+        own = shares.pop(caller, 0.0)
+        others = {thread: ran for thread, ran in shares.items() if thread in idle - programs}
+        least = _BUSY * (own + sum(others.values())) / units
+        for thread, ran in others.items():
+            if ran >= least:
+                rounds[thread] += 1
+                seconds[thread] = seconds.get(thread, 0.0) + ran
+        # A caller who computes does the work of one of the threads; one who is busy with waiting,
+        # as in some runtimes, does none.
+        computes = computes or (own >= least and sum(others.values()) < (units - 0.5) * own)
+    found = {thread: ran for thread, ran in seconds.items() if rounds[thread] >= _ENOUGH_ROUNDS}
+    return found, computes
 
 
 def _times_during(action: Callable[[], object]) -> dict[int, float]:

@@ -70,7 +70,7 @@ _DRAWS = 64
 _REFIT = 1.5
 #: Slow configurations are recorded, too, if their measured time is above the least time of the
 #: product by the first factor, and their predicted time at most by the second.
-_SLOWER, _AS_FAST = 1.1, 1.05
+SLOWER, _AS_FAST = 1.1, 1.05
 
 
 #: The configurations to be timed on each product, with their expected seconds.
@@ -313,7 +313,7 @@ class Survey:
         records = []
         for one, best in self._best().items():
             least = one.seconds[best]
-            slower = [config for config, score in one.seconds.items() if score > _SLOWER * least]
+            slower = [config for config, score in one.seconds.items() if score > SLOWER * least]
             predicted = self._known.predict(slower, one.problem)
             records += [
                 one.record(config)

@@ -50,7 +50,7 @@ from .log import TuningLog, user_log
 from .process import FINE, Outcome, TrialProcess
 from .search import families_for, suits
 from .session import BudgetSpentError, Progress, Standing, TuningSession, nearest
-from .survey import Survey, Surveyed
+from .survey import SLOWER, Survey, Surveyed
 
 #: Fraction of the budget for the first stage; the second one if shapes are too many for searches.
 _START_UNTIL, _START_OF_MANY = 0.35, 0.65
@@ -380,7 +380,11 @@ def tune(
 
 
 def tuned_records(result: TuningResult) -> list[Record]:
-    """A record for each measured product or batch, then those of slow configurations."""
+    """A record for each measured product or batch, then those of slow configurations.
+
+    The latter teach the choice: what was predicted to be the fastest, or what was chosen before if
+    nothing was surveyed.
+    """
     measured = [
         (features_of(one.problem), one.record(one.best))
         for one in (*result.standings, *result.survey.standings)
@@ -388,7 +392,12 @@ def tuned_records(result: TuningResult) -> list[Record]:
     ]
     # Shapes may be the same product, such as 9x1x8 and 1x9x8:NT: the last, fastest one counts.
     fastest = dict(sorted(measured, key=lambda pair: pair[1].gflops or 0.0))
-    return [*fastest.values(), *result.survey.missed]
+    missed = result.survey.missed or [
+        one.record(one.baseline)
+        for one in result.standings
+        if one.baseline is not None and (one.gain or 1.0) > SLOWER
+    ]
+    return [*fastest.values(), *missed]
 
 
 def check_destination(contribute: Path | None = None) -> None:

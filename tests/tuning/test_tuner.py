@@ -122,6 +122,15 @@ def test_the_winner_is_faster_than_the_baseline(run, database):
     assert not result.interrupted
 
 
+def test_a_choice_that_lost_is_recorded_too(run):
+    result = run(on_cpu())
+    records = tuner.tuned_records(result)
+    for standing in result.standings:
+        here = [one for one in records if one.shape == standing.shape]
+        assert [one.config for one in here] == [standing.best, standing.baseline]
+        assert here[0].gflops > 1.1 * here[1].gflops
+
+
 @pytest.mark.parametrize("budget", [10.0, 30.0, 100.0])
 def test_the_budget_is_kept_and_shared_by_the_shapes(run, budget):
     process = on_cpu()
