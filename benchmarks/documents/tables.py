@@ -398,6 +398,11 @@ def _xeon_unseen() -> str:
     return _unseen("xeon/2026-11-24-unseen")
 
 
+@table("epyc-unseen")
+def _epyc_unseen() -> str:
+    return _unseen("epyc/2026-11-28-unseen")
+
+
 @table("h100-transform3d")
 def _h100_transform3d() -> str:
     frame = load("h100/2026-11-22-transform3d")
