@@ -101,6 +101,8 @@ class _Tuner:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                 env=tree_first() | folders, start_new_session=True,
+                # A shell that starts this in the background ignores Ctrl-C for all its processes.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )  # fmt: skip
 
     @property
