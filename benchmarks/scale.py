@@ -159,12 +159,12 @@ def measure_run(
 
 def check(a: Any, b: Any, c: Any) -> None:
     """Compare an entry of every block of C with a product in float64, or end the command."""
+    import dask
+
     rng = np.random.default_rng(1)
     rows, columns = (
         np.cumsum((0, *sizes[:-1])) + rng.integers(0, sizes) for sizes in map(np.array, c.chunks)
     )
-    import dask
-
     left, right, got = dask.compute(a[rows], b[:, columns], c[rows][:, columns])
     wanted = left.astype(np.float64) @ right.astype(np.float64)
     error = np.abs(got - wanted).max() / np.abs(wanted).max()

@@ -19,12 +19,12 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
-from ..stream.buffers import Pinned
+from ..stream.buffers import MOST_PART, Pinned, PinnedCopies
 
 #: The part of a device's memory that uploaded blocks may fill.
 CACHED_PART = 0.5
-#: Threads that copy between the host and the device, and the bytes that one copies at a time.
-_MOVERS, _PART_BYTES = 4, 8 << 20
+#: Threads that copy between the host and the device.
+_MOVERS = 4
 #: What a device does, as the dashboard names it.
 ACTIVITIES = ("transfer", "product")
 
@@ -63,8 +63,7 @@ class DeviceBlocks:
         # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
         self._movers = ThreadPoolExecutor(_MOVERS, "pyclgemm-move")
-        #: One thread of a direction copies at a time: a driver slows down where several want to.
-        self._turns = {True: threading.Lock(), False: threading.Lock()}
+        self._pinned_copies = PinnedCopies()
 
     @contextmanager
     def spent(self, activity: str) -> Iterator[None]:
@@ -160,18 +159,18 @@ class DeviceBlocks:
         content = memory.reshape(-1).view(np.uint8)
 
         def move(start: int) -> None:
-            part = content[start : start + _PART_BYTES]
-            pinned = Pinned.taken(self.queue.context, _PART_BYTES)
-            if is_up:
-                pinned.memory[: part.size] = part
-            with self._turns[is_up]:
-                pinned.copy(buffer, offset + start, part.size, is_up=is_up)
-            if not is_up:
-                part[:] = pinned.memory[: part.size]
+            part = content[start : start + MOST_PART]
+
+            def exchange(memory: np.ndarray[Any, Any]) -> None:
+                np.copyto(*((memory, part) if is_up else (part, memory)))
+
+            pinned = Pinned.taken(self.queue.context, MOST_PART)
+            at = offset + start
+            self._pinned_copies.copy(pinned, buffer, at, part.size, exchange, is_up=is_up)
             pinned.keep()
 
         # The list raises the fault of a part.
-        list(self._movers.map(move, range(0, content.size, _PART_BYTES)))
+        list(self._movers.map(move, range(0, content.size, MOST_PART)))
 
     def report(self) -> dict[str, Any]:
         """Facts for the dashboard."""

@@ -49,9 +49,7 @@ class Residuals:
     configurations compare.
     """
 
-    def __init__(
-        self, samples: Sequence[Sample], table: WorkTable, sources: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, samples: Sequence[Sample], table: WorkTable, sources: Sequence[int]) -> None:
         self.samples = samples
         self.features, self.packs = _features(table), table.packs
         configs = [sample.config for sample in samples]
@@ -64,7 +62,7 @@ class Residuals:
         self.octaves = np.log2(sizes.T.copy())  # a row for each size
         seconds = np.array([sample.seconds for sample in samples])
         errors = np.log(seconds / table.seconds(*sizes.T))
-        errors -= _offsets(errors, np.array(sources if len(sources) else [0] * len(errors), int))
+        errors -= _offsets(errors, np.array(sources, int))
         self.weights = np.zeros(len(errors))
         config_numbers = _numbered(configs)
         for times in self.families.values():

@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 #: Addresses of buffers on the host are multiples of this many bytes, as kernels read vectors.
 _ALIGNED = 256
+#: Least and most bytes of a part that a thread copies: few copies, and several parts within a small
+#: memory.
+LEAST_PART, MOST_PART = 1 << 20, 8 << 20
 #: Seconds after which a waiting thread looks whether the work was stopped.
 POLL = 0.05
 
@@ -201,7 +204,7 @@ class Pinned:
             self._mapping: Any = self.memory.base
 
     def at_least(self, size: int) -> NDArray[Any]:
-        """The memory, of at least so many bytes; what it had is lost if it was smaller."""
+        """The memory, after replacing it by a larger one if it has fewer bytes."""
         if size > self.memory.size:
             self.release()
             self._make(size)
@@ -222,6 +225,32 @@ class Pinned:
             without_fault(self._mapping.release, self._queue)
             without_fault(self._buffer.release)  # the command above keeps it until it has ended
             without_fault(self._queue.flush)
+
+
+class PinnedCopies:
+    """Copies between the host and a device by several threads, each with pinned memory.
+
+    One thread of a direction copies at a time: a driver slows down where several want to.
+    """
+
+    def __init__(self) -> None:
+        self._turns = {True: threading.Lock(), False: threading.Lock()}
+
+    def copy(
+        self, pinned: Pinned, buffer: cl.Buffer, offset: int, size: int,
+        exchange: Callable[[NDArray[Any]], object], *, is_up: bool,
+    ) -> None:  # fmt: skip
+        """Copy bytes to a place in a device's buffer, or back.
+
+        `exchange` fills the pinned bytes from the host's memory, or empties them into it.
+        """
+        memory = pinned.at_least(size)[:size]
+        if is_up:
+            exchange(memory)
+        with self._turns[is_up]:
+            pinned.copy(buffer, offset, size, is_up=is_up)
+        if not is_up:
+            exchange(memory)
 
 
 def free_kept() -> None:

@@ -23,7 +23,16 @@ from ..api.epilogue import NO_EPILOGUE, Epilogue
 from ..api.gemm import gemm
 from ..host.process import InRuntime
 from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
-from .buffers import POLL, Slot, Slots, Stopped, view_in_place, without_fault
+from .buffers import (
+    LEAST_PART,
+    MOST_PART,
+    POLL,
+    Slot,
+    Slots,
+    Stopped,
+    view_in_place,
+    without_fault,
+)
 from .call import Device, StreamCall
 from .feed import Feed
 from .mover import Mover, Transfer
@@ -34,8 +43,6 @@ _log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-#: Bytes of a part of a block: few copies, and several parts within a small memory.
-_LEAST_PART, _MOST_PART = 1 << 20, 8 << 20
 #: Tiles that are begun before an earlier one is written: panels of the last ones are on the way.
 _UNDER_WAY = 4
 
@@ -122,11 +129,11 @@ class Engine:
     def _part_bytes(self) -> int:
         """The bytes of a part of a block, a multiple of the chunks of a store if it can be."""
         call, plan = self.call, self.plan
-        size = min(_MOST_PART, max(_LEAST_PART, plan.memory // 32))
+        size = min(MOST_PART, max(LEAST_PART, plan.memory // 32))
         lines = max(one.chunks[one.turned] for one in (call.a, call.b, call.out))
         itemsize = max(call.a.dtype.itemsize, call.sums.itemsize, call.out.dtype.itemsize)
         longest = padded(max(plan.rows, plan.columns, plan.depth), itemsize) * itemsize
-        return max(size, longest * max(1, min(lines, _MOST_PART // longest)))
+        return max(size, longest * max(1, min(lines, MOST_PART // longest)))
 
     def _is_stopped(self) -> bool:
         return self._stop or self.feed.is_stopped
@@ -158,7 +165,7 @@ class Engine:
                 continue
 
     def _allocate(self, stack: ExitStack, reading: ExitStack) -> None:
-        """Make slots and staging buffers; raise `AllocationError` if the memory is lacking."""
+        """Make slots; raise `AllocationError` if the memory is lacking."""
         call, plan, queue = self.call, self.plan, self.device.queue
         self._panels = max(1, -(-call.k // plan.depth))
         self._tile_dtype = call.out.dtype if self._panels == 1 else call.sums

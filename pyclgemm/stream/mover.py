@@ -20,12 +20,18 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..errors import AllocationError
-from .buffers import POLL, Pinned, Slot, Stopped, lines_in, without_fault
+from .buffers import (
+    LEAST_PART,
+    POLL,
+    Pinned,
+    PinnedCopies,
+    Slot,
+    Stopped,
+    lines_in,
+    without_fault,
+)
 from .plan import Block, padded
 from .sources import HostMatrix
-
-#: Parts of a block have at least so many bytes, where a block is divided at all.
-_LEAST_PART = 1 << 20
 
 
 class SourceError(Exception):
@@ -57,7 +63,7 @@ class Transfer:
     def divided(self, size: int) -> list[tuple[int, int]]:
         """Divide the lines into parts of some bytes, at the chunks of a store where it has any."""
         each = max(1, min(size // max(1, self.lead), -(-self.count // 2)))
-        each = max(each, min(self.count, _LEAST_PART // max(1, self.lead)))
+        each = max(each, min(self.count, LEAST_PART // max(1, self.lead)))
         chunk = self.matrix.chunks[self.turned]
         start = self.block.left if self.turned else self.block.top
         if chunk > 1 and each >= chunk:
@@ -116,8 +122,7 @@ class Mover:
             True: deque(), False: deque(),
         }  # fmt: skip
         self._last_was_up = False
-        #: One thread of a direction copies at a time: a driver slows down where several want to.
-        self._turns = {True: threading.Lock(), False: threading.Lock()}
+        self._copies = PinnedCopies()
         self._ends = self._keeps = False
         self._threads = [
             threading.Thread(target=self._work, name=f"pyclgemm-move-{number}")
@@ -177,19 +182,16 @@ class Mover:
                 without_fault(pinned.keep if self._keeps else pinned.release)
 
     def _copy(self, transfer: Transfer, first: int, end: int, pinned: Pinned | None) -> None:
-        slot, size = transfer.slot, (end - first) * transfer.lead
+        slot, length, dtype = transfer.slot, transfer.length, transfer.dtype
         if pinned is None:
-            lines = slot.lines(transfer.count, transfer.length, transfer.dtype)[first:end]
-            _exchange(transfer, first, end, lines)
+            _exchange(transfer, first, end, slot.lines(transfer.count, length, dtype)[first:end])
             return
-        memory = pinned.at_least(size)
-        lines = lines_in(memory, end - first, transfer.length, transfer.dtype)
-        if transfer.is_up:
-            _exchange(transfer, first, end, lines)
-        with self._turns[transfer.is_up]:
-            pinned.copy(slot.buffer, first * transfer.lead, size, is_up=transfer.is_up)
-        if not transfer.is_up:
-            _exchange(transfer, first, end, lines)
+
+        def exchange(memory: NDArray[Any]) -> None:
+            _exchange(transfer, first, end, lines_in(memory, end - first, length, dtype))
+
+        start, size = first * transfer.lead, (end - first) * transfer.lead
+        self._copies.copy(pinned, slot.buffer, start, size, exchange, is_up=transfer.is_up)
 
 
 def _exchange(transfer: Transfer, first: int, end: int, lines: NDArray[Any]) -> None:

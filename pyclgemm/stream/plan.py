@@ -106,7 +106,7 @@ class Member:
     memory: int  # bytes for tiles and panels
     largest: int  # bytes of the largest buffer
     flops: float  # predicted operations a second
-    up: float = math.inf  # bytes a second to the device, through staging buffers
+    up: float = math.inf  # bytes a second to the device, through pinned memory
     down: float = math.inf  # and from it
     #: Which of "a", "b" and "out" it reads or writes where they lie.
     in_place: frozenset[str] = frozenset()
@@ -317,9 +317,9 @@ def _candidates(
             body = max(work, transfers)
             if stays_b:
                 # All of B travels during the first row of tiles.
-                copies = transfers - (up - operand_bytes["b"]) / member.up * (1 - 1 / down_tiles)
-                copies -= whole / member.down * (1 - 1 / down_tiles)
-                body = max(body, max(copies, work / down_tiles) + work * (1 - 1 / down_tiles))
+                row_up = operand_bytes["b"] + (up - operand_bytes["b"]) / down_tiles
+                copies = row_up / member.up + whole / down_tiles / member.down
+                body = max(body, work - work / down_tiles + max(copies, work / down_tiles))
             seconds = first / member.up + body + last / member.down
             seconds += _HIDDEN * hidden + _STEP_SECONDS * tiles * panels
             yield DevicePlan(

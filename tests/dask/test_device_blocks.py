@@ -66,7 +66,7 @@ def test_any_view_arrives(blocks, rng, view, on_host):
 
 @pytest.mark.parametrize("view", [lambda a: a, lambda a: a.T, lambda a: a[3:]])
 def test_results_come_back_in_parts(blocks, rng, monkeypatch, view):
-    monkeypatch.setattr("pyclgemm.dask.device_blocks._PART_BYTES", 1000)
+    monkeypatch.setattr("pyclgemm.dask.device_blocks.MOST_PART", 1000)
     (a,) = draw(rng, (32, 16))
     result = view(cl_array.to_device(blocks.queue, a))
     np.testing.assert_array_equal(blocks.download(result), view(a))

@@ -22,7 +22,7 @@ LEAST = 8 * 64 * 64 * 4
 
 @pytest.fixture
 def staged(monkeypatch):
-    """Devices that share the host's memory pass for others, with staging buffers."""
+    """Devices that share the host's memory pass for others, with pinned memory."""
     link = Link(False, 1e10, 1e10, 1e10)
     monkeypatch.setattr(request, "link_of", lambda device: link)
     # A CPU's kernels have a scratch space of some MB whatever they multiply.
@@ -31,7 +31,7 @@ def staged(monkeypatch):
 
 @pytest.fixture(params=["in place", "staged"])
 def link(request):
-    """How the device reaches the host's memory: as it does, or through staging buffers."""
+    """How the device reaches the host's memory: as it does, or through pinned memory."""
     if request.param == "staged":
         request.getfixturevalue("staged")
 
