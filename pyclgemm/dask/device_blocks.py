@@ -19,7 +19,7 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
-from ..stream.buffers import MOST_PART, Pinned, PinnedCopies
+from ..stream.copies import MOST_PART, Copies, Part
 
 #: The part of a device's memory that uploaded blocks may fill.
 CACHED_PART = 0.5
@@ -62,8 +62,6 @@ class DeviceBlocks:
         self._read: list[cl.Buffer] = []
         # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
-        self._movers = ThreadPoolExecutor(_MOVERS, "pyclgemm-move")
-        self._pinned_copies = PinnedCopies()
 
     @contextmanager
     def spent(self, activity: str) -> Iterator[None]:
@@ -157,20 +155,24 @@ class DeviceBlocks:
     ) -> None:
         """Copy contiguous memory to a place in a buffer, or back, by threads with pinned memory."""
         content = memory.reshape(-1).view(np.uint8)
+        faults: list[BaseException | None] = []
 
-        def move(start: int) -> None:
+        def part_of(start: int) -> Part:
             part = content[start : start + MOST_PART]
 
-            def exchange(memory: np.ndarray[Any, Any]) -> None:
-                np.copyto(*((memory, part) if is_up else (part, memory)))
+            def exchange(pinned: np.ndarray[Any, Any]) -> None:
+                np.copyto(*((pinned, part) if is_up else (part, pinned)))
 
-            pinned = Pinned.taken(self.queue.context, MOST_PART)
-            at = offset + start
-            self._pinned_copies.copy(pinned, buffer, at, part.size, exchange, is_up=is_up)
-            pinned.keep()
+            return Part(buffer, offset + start, part.size, is_up, exchange, faults.append)
 
-        # The list raises the fault of a part.
-        list(self._movers.map(move, range(0, content.size, MOST_PART)))
+        copies = Copies(self.queue.context, _MOVERS, MOST_PART)
+        try:
+            copies.start()
+            copies.add(map(part_of, range(0, content.size, MOST_PART)))
+        finally:
+            copies.close(keeps=True)
+        for fault in filter(None, faults):
+            raise fault
 
     def report(self) -> dict[str, Any]:
         """Facts for the dashboard."""

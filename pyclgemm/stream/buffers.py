@@ -1,7 +1,7 @@
-"""A device's memory for blocks: views of host memory, slots, and pinned memory.
+"""A device's memory for blocks: views of host memory, and slots.
 
 A CPU's runtime reads and writes host memory where it lies (``CL_MEM_USE_HOST_PTR``), so matrices of
-NumPy need no copy there. Other devices have slots, which are filled through pinned memory.
+NumPy need no copy there. Other devices have slots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from numpy.typing import NDArray
 
-from ..host.process import InRuntime, before_exit
+from ..host.process import InRuntime
 from ..runtime.arrays import View, byte_range
 from ..runtime.memory import new_buffer
 from ..runtime.shared import buffer_at
@@ -27,9 +27,6 @@ _log = logging.getLogger(__name__)
 
 #: Addresses of buffers on the host are multiples of this many bytes, as kernels read vectors.
 _ALIGNED = 256
-#: Least and most bytes of a part that a thread copies: few copies, and several parts within a small
-#: memory.
-LEAST_PART, MOST_PART = 1 << 20, 8 << 20
 #: Seconds after which a waiting thread looks whether the work was stopped.
 POLL = 0.05
 
@@ -157,107 +154,3 @@ class Slots:
             slot.users -= 1
             slot.last_use = event
             self._changed.notify_all()
-
-
-#: What finished products keep for the next one, as pinning 64 MB takes some 50 ms.
-_kept: list[Pinned] = []
-_KEPT_BYTES = 64 << 20
-_keeping = threading.Lock()
-
-
-class Pinned:
-    """Memory of the host that the driver copies at the full speed of the link.
-
-    It has a command queue of its own.
-    """
-
-    def __init__(self, context: cl.Context, size: int) -> None:
-        self._queue = cl.CommandQueue(context)
-        self._make(size)
-
-    @classmethod
-    def taken(cls, context: cl.Context, size: int) -> Pinned:
-        """Memory that an earlier product of the context left, or else new memory."""
-        with _keeping:
-            for one in _kept:
-                if one.memory.size >= size and one._queue.context == context:
-                    _kept.remove(one)
-                    return one
-        return cls(context, size)
-
-    def keep(self) -> None:
-        """Leave it to a later product; the oldest is freed if there is too much."""
-        with _keeping:
-            _kept.append(self)
-            while sum(one.memory.size for one in _kept) > _KEPT_BYTES:
-                _kept.pop(0).release()
-
-    def _make(self, size: int) -> None:
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        access = cl.map_flags.READ | cl.map_flags.WRITE
-        with InRuntime():
-            self._buffer = cl.Buffer(self._queue.context, flags, size)
-            self.memory: NDArray[Any]
-            self.memory, _ = cl.enqueue_map_buffer(
-                self._queue, self._buffer, access, 0, (size,), np.uint8
-            )
-            self._mapping: Any = self.memory.base
-
-    def at_least(self, size: int) -> NDArray[Any]:
-        """The memory, after replacing it by a larger one if it has fewer bytes."""
-        if size > self.memory.size:
-            self.release()
-            self._make(size)
-        return self.memory
-
-    def copy(self, buffer: cl.Buffer, offset: int, size: int, *, is_up: bool) -> None:
-        """Copy its first bytes to a place in a device's buffer, or back, and wait for the end."""
-        part = self.memory[:size]
-        with InRuntime():
-            if is_up:
-                cl.enqueue_copy(self._queue, buffer, part, dst_offset=offset, is_blocking=True)
-            else:
-                cl.enqueue_copy(self._queue, part, buffer, src_offset=offset, is_blocking=True)
-
-    def release(self) -> None:
-        """Free it, once no copy uses it."""
-        with InRuntime():
-            without_fault(self._mapping.release, self._queue)
-            without_fault(self._buffer.release)  # the command above keeps it until it has ended
-            without_fault(self._queue.flush)
-
-
-class PinnedCopies:
-    """Copies between the host and a device by several threads, each with pinned memory.
-
-    One thread of a direction copies at a time: a driver slows down where several want to.
-    """
-
-    def __init__(self) -> None:
-        self._turns = {True: threading.Lock(), False: threading.Lock()}
-
-    def copy(
-        self, pinned: Pinned, buffer: cl.Buffer, offset: int, size: int,
-        exchange: Callable[[NDArray[Any]], object], *, is_up: bool,
-    ) -> None:  # fmt: skip
-        """Copy bytes to a place in a device's buffer, or back.
-
-        `exchange` fills the pinned bytes from the host's memory, or empties them into it.
-        """
-        memory = pinned.at_least(size)[:size]
-        if is_up:
-            exchange(memory)
-        with self._turns[is_up]:
-            pinned.copy(buffer, offset, size, is_up=is_up)
-        if not is_up:
-            exchange(memory)
-
-
-def free_kept() -> None:
-    """Free the memory that is kept for later products."""
-    with _keeping:
-        while _kept:
-            _kept.pop().release()
-
-
-before_exit(free_kept)

@@ -7,6 +7,7 @@ of a `Mover`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue as queues
 import threading
@@ -23,20 +24,12 @@ from ..api.epilogue import NO_EPILOGUE, Epilogue
 from ..api.gemm import gemm
 from ..host.process import InRuntime
 from ..runtime.memory import LAUNCH_FAULTS, to_device, typed_error
-from .buffers import (
-    LEAST_PART,
-    MOST_PART,
-    POLL,
-    Slot,
-    Slots,
-    Stopped,
-    view_in_place,
-    without_fault,
-)
+from .buffers import POLL, Slot, Slots, Stopped, view_in_place, without_fault
 from .call import Device, StreamCall
+from .copies import LEAST_PART, MOST_PART
 from .feed import Feed
 from .mover import Mover, Transfer
-from .plan import Block, DevicePlan, Task, Tile, padded, slot_bytes
+from .plan import Block, DevicePlan, Task, Tile, padded, panel_edges, slot_bytes
 from .sources import HostMatrix
 
 _log = logging.getLogger(__name__)
@@ -119,7 +112,7 @@ class Engine:
                     for thread in others:
                         if thread.ident is not None:
                             thread.join()
-                    self._mover.close(keeps=not self._is_stopped())
+                    self._mover.close(keeps=not self._is_stopped(), drops=True)
             finally:
                 with InRuntime():
                     without_fault(queue.finish)
@@ -167,8 +160,8 @@ class Engine:
     def _allocate(self, stack: ExitStack, reading: ExitStack) -> None:
         """Make slots; raise `AllocationError` if the memory is lacking."""
         call, plan, queue = self.call, self.plan, self.device.queue
-        self._panels = max(1, -(-call.k // plan.depth))
-        self._tile_dtype = call.out.dtype if self._panels == 1 else call.sums
+        self._panels = list(itertools.pairwise(panel_edges(self.task, plan.member, plan.depth)))
+        self._tile_dtype = call.out.dtype if len(self._panels) == 1 else call.sums
         self._c_in_place = call.c is not None and self.device.in_place(call.c, self._tile_dtype)
         self._out_in_place = self.device.writes_in_place(call, self._tile_dtype)
         sizes = slot_bytes(self.task, plan.rows, plan.columns, plan.depth)
@@ -231,11 +224,9 @@ class Engine:
                 c, dtype, turned = target.array, self._tile_dtype, call.out.turned
                 transfer = Transfer(call.c, block, slot, dtype, turned, is_up=True)
                 transfers.append(self._mover.move(transfer))
-        panels = list(range(self._panels))
+        panels = self._panels
         # Every other tile runs backwards: its first panels are still on the device.
-        for number, panel in enumerate(panels[::-1] if tile.index % 2 else panels):
-            first = panel * self.plan.depth
-            end = min(call.k, first + self.plan.depth)
+        for number, (first, end) in enumerate(panels[::-1] if tile.index % 2 else panels):
             used: list[tuple[Slots, Slot]] = []
             here, read_here = read_here, []
             panel_a = call.a, call.block_of_a(block, first, end), self._a_slots

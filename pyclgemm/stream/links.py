@@ -13,12 +13,13 @@ import numpy as np
 import pyopencl as cl
 
 from ..host.process import InRuntime
-from .buffers import Pinned, host_buffer
+from .buffers import host_buffer
+from .copies import Pinned
 
 #: Bytes of a copy, and copies of which the fastest counts; the first one maps the memory.
 _BYTES, _COPIES = 32 << 20, 3
-#: Most threads that copy on the host. More are slower on an H200's host of 32 cores.
-_MOST_THREADS = 8
+#: Most threads that copy on the host, and the part of its CPUs that is left to others.
+_MOST_THREADS, _LEFT = 16, 1 / 4
 #: Bytes a second of copies within a CPU's memory, as typical of servers.
 _HOST_COPY = 5e9
 
@@ -38,7 +39,7 @@ def host_threads() -> int:
     """The threads that read and write host matrices."""
     has_mask = hasattr(os, "sched_getaffinity")
     cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
-    return min(_MOST_THREADS, cpus)
+    return min(_MOST_THREADS, cpus - int(_LEFT * cpus))
 
 
 @functools.cache
@@ -67,8 +68,8 @@ def _measured(queue: cl.CommandQueue) -> Link:
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, _BYTES)
     actions: dict[str, Callable[[], object]] = {
         "fill": lambda: pinned.memory.__setitem__(slice(None), content),
-        "up": lambda: pinned.copy(buffer, 0, _BYTES, is_up=True),
-        "down": lambda: pinned.copy(buffer, 0, _BYTES, is_up=False),
+        "up": lambda: pinned.copy(buffer, 0, _BYTES, is_up=True).wait(),
+        "down": lambda: pinned.copy(buffer, 0, _BYTES, is_up=False).wait(),
     }
     speeds = {}
     for name, action in actions.items():
@@ -84,7 +85,6 @@ def _measured(queue: cl.CommandQueue) -> Link:
 
 def rates(link: Link, threads: int) -> tuple[float, float]:
     """Bytes a second to a device and from it, through pinned memory filled by several threads."""
-    # The host's memory gives each of several threads half of what one alone has; and a thread
-    # waits while its memory is copied.
-    up, down = (threads / (2 / link.fill + 1 / speed) for speed in (link.up, link.down))
-    return min(link.up, up), min(link.down, down)
+    # The host's memory gives each of several threads half of what one alone has.
+    fill = threads * link.fill / 2
+    return min(link.up, fill), min(link.down, fill)

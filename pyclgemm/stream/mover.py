@@ -1,16 +1,9 @@
-"""Copy blocks between host matrices and a device, by several threads.
-
-Each thread has pinned memory and a command queue of its own: it fills the memory from the host's
-matrix and copies it to the device, or the other way round. So a part of a block passes through one
-thread, and the link is busy while other threads fill their memory. A driver may keep a thread
-until its copy is done; here it keeps none that has something else to do.
-"""
+"""Move blocks between host matrices and a device: some lines of a block are a part of a copy."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,16 +13,8 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..errors import AllocationError
-from .buffers import (
-    LEAST_PART,
-    POLL,
-    Pinned,
-    PinnedCopies,
-    Slot,
-    Stopped,
-    lines_in,
-    without_fault,
-)
+from .buffers import POLL, Slot, Stopped, lines_in
+from .copies import LEAST_PART, Copies, Part
 from .plan import Block, padded
 from .sources import HostMatrix
 
@@ -108,90 +93,38 @@ class Transfer:
 
 
 class Mover:
-    """The threads that copy for a device; parts to it and from it take turns."""
+    """What copies blocks for a device."""
 
     def __init__(
         self, context: cl.Context, threads: int, part_bytes: int, *, shares_memory: bool
     ) -> None:
-        self._context = context
         self._part_bytes = part_bytes
         self._shares_memory = shares_memory
-        self._changed = threading.Condition()
-        #: The parts that wait, to the device and from it.
-        self._waiting: dict[bool, deque[tuple[Transfer, int, int]]] = {
-            True: deque(), False: deque(),
-        }  # fmt: skip
-        self._last_was_up = False
-        self._copies = PinnedCopies()
-        self._ends = self._keeps = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"pyclgemm-move-{number}")
-            for number in range(threads)
-        ]
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        self._copies = Copies(context, threads, part_bytes)
+        self.start = self._copies.start
+        self.close = self._copies.close
 
     def move(self, transfer: Transfer) -> Transfer:
         """Begin a transfer, after those that were begun before in its direction."""
-        parts = transfer.divided(self._part_bytes)
-        transfer.left = len(parts)
-        with self._changed:
-            self._waiting[transfer.is_up].extend((transfer, *part) for part in parts)
-            self._changed.notify(len(parts))
+        edges = transfer.divided(self._part_bytes)
+        transfer.left = len(edges)
+        self._copies.add([self._part(transfer, *edge) for edge in edges])
         return transfer
 
-    def close(self, *, keeps: bool) -> None:
-        """End the threads after their present parts; their memory is kept or freed."""
-        with self._changed:
-            self._ends, self._keeps = True, keeps
-            self._changed.notify_all()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-
-    def _next(self) -> tuple[Transfer, int, int] | None:
-        """The next part; waits for one. None at the end."""
-        with self._changed:
-            while not self._ends:
-                for is_up in (not self._last_was_up, self._last_was_up):
-                    if self._waiting[is_up]:
-                        self._last_was_up = is_up
-                        return self._waiting[is_up].popleft()
-                self._changed.wait()
-        return None
-
-    def _work(self) -> None:
-        """A thread's work."""
-        pinned: Pinned | None = None
-        try:
-            while (part := self._next()) is not None:
-                transfer, first, end = part
-                fault: BaseException | None = None
-                try:
-                    if pinned is None and not self._shares_memory:
-                        pinned = Pinned.taken(self._context, self._part_bytes)
-                    self._copy(transfer, first, end, pinned)
-                except BaseException as error:
-                    fault = error
-                transfer.part_is_done(fault)
-        finally:
-            if pinned is not None:
-                without_fault(pinned.keep if self._keeps else pinned.release)
-
-    def _copy(self, transfer: Transfer, first: int, end: int, pinned: Pinned | None) -> None:
+    def _part(self, transfer: Transfer, first: int, end: int) -> Part:
         slot, length, dtype = transfer.slot, transfer.length, transfer.dtype
-        if pinned is None:
-            _exchange(transfer, first, end, slot.lines(transfer.count, length, dtype)[first:end])
-            return
 
         def exchange(memory: NDArray[Any]) -> None:
-            _exchange(transfer, first, end, lines_in(memory, end - first, length, dtype))
+            if self._shares_memory:
+                lines = slot.lines(transfer.count, length, dtype)[first:end]
+            else:
+                lines = lines_in(memory, end - first, length, dtype)
+            _exchange(transfer, first, end, lines)
 
-        start, size = first * transfer.lead, (end - first) * transfer.lead
-        self._copies.copy(pinned, slot.buffer, start, size, exchange, is_up=transfer.is_up)
+        return Part(
+            None if self._shares_memory else slot.buffer, first * transfer.lead,
+            (end - first) * transfer.lead, transfer.is_up, exchange, transfer.part_is_done,
+        )  # fmt: skip
 
 
 def _exchange(transfer: Transfer, first: int, end: int, lines: NDArray[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -16,21 +17,24 @@ import pyopencl.array as cl_array
 
 from ..api.epilogue import NO_EPILOGUE, Epilogue, checked_epilogue
 from ..api.prepare import Call, choose, describe_product, result_shape
-from ..codegen.launch import Schedule
+from ..codegen.config import Config
 from ..device.discovery import FoundDevice, working_devices
 from ..device.probe import is_software
 from ..device.queues import default_queue
-from ..device.traits import traits_of
+from ..device.traits import DeviceTraits, traits_of
 from ..errors import AllocationError, ArgumentError, DtypeError, described, shown
 from ..families.registry import make_schedule, oriented
 from ..problem.matrix import parse_transposition
 from ..problem.precision import is_complex
+from ..problem.product import Product
 from ..runtime.arrays import SHARED
+from ..selection.select import Choice
 from .buffers import can_be_in_place
 from .call import Device, StreamCall
 from .links import host_threads, link_of, rates
 from .plan import DevicePlan, Member, Task
 from .sources import HostMatrix, check_host_array
+from .timeline import ProductSeconds
 
 #: The part of a device's memory that is used where the caller names none: drivers keep some.
 _USED = 0.85
@@ -214,7 +218,7 @@ def task_of(call: StreamCall) -> Task:
 def member_of(device: Device, name: str, call: StreamCall, memory: int) -> Member:
     """What a device offers for a product; raise `UnsupportedError` if it cannot compute it."""
     sides = [max(1, min(_TYPICAL, one)) for one in (*call.shape, call.k)]
-    seconds, _ = product_facts(device, call, sides[0], sides[1], sides[2], call.result)
+    seconds = products_of(device, call)(sides[0], sides[1], sides[2])
     work = (8 if is_complex(call.a.dtype.name) else 2) * math.prod(sides)
     up, down = rates(device.link, host_threads())
     in_place = {
@@ -235,24 +239,48 @@ def _line_step(matrix: HostMatrix) -> int:
     return max(abs(step) for step in matrix.array.strides) if can_be_in_place(matrix.array) else 0
 
 
-def product_facts(
-    device: Device, call: StreamCall, m: int, n: int, k: int, result: np.dtype[Any]
-) -> tuple[float, int]:
-    """The predicted seconds and the scratch bytes of one product of panels."""
+def _choice(
+    device: Device, call: StreamCall, m: int, n: int, k: int, *, is_whole: bool
+) -> tuple[Product, Choice]:
+    """The product of panels, and the kernels that are chosen for it."""
     queue, dtype = device.queue, call.a.dtype
     a = stand_in(queue, (m, k) if call.trans_a == "N" else (k, m), dtype)
     b = stand_in(queue, (k, n) if call.trans_b == "N" else (n, k), dtype)
+    result = stand_in(queue, (m, n), call.result if is_whole else call.sums)
     form = Call(
-        a, b, None, stand_in(queue, (m, n), result), NO_EPILOGUE, call.alpha or 1.0, None,
-        call.trans_a, call.trans_b, call.precision,
+        a, b, None, result, NO_EPILOGUE, call.alpha or 1.0, None, call.trans_a, call.trans_b,
+        call.precision,
     )  # fmt: skip
     form.check()
-    product, choice = choose(queue, describe_product(form), None)
-    traits = traits_of(queue.device)
-    product = oriented(product, choice.config, traits)
-    schedule = Schedule(()) if 0 in (m, n) else make_schedule(product, choice.config, traits)
-    flops = 2 * m * n * max(1, k)
-    return choice.seconds or flops / 1e9, sum(schedule.workspaces.values())
+    return choose(queue, describe_product(form), None)
+
+
+def products_of(device: Device, call: StreamCall) -> ProductSeconds:
+    """What predicts the seconds of products of panels."""
+    facts = (
+        device.queue.device, call.a.dtype, call.result, call.trans_a, call.trans_b, call.precision,
+        call.alpha in (0, 1),
+    )  # fmt: skip
+
+    def seconds(m: int, n: int, k: int) -> float:
+        is_whole = k >= call.k
+        key = (*facts, m, n, k, is_whole)
+        if key not in _known_seconds:
+            choice = _choice(device, call, m, n, k, is_whole=is_whole)[1]
+            _known_seconds[key] = choice.seconds or 2e-9 * m * n * max(1, k)
+        return _known_seconds[key]
+
+    return seconds
+
+
+#: Predicted seconds of products of panels, by what they depend on.
+_known_seconds: dict[tuple[Any, ...], float] = {}
+
+
+@functools.lru_cache(maxsize=256)
+def _workspace_bytes(product: Product, config: Config, traits: DeviceTraits) -> int:
+    product = oriented(product, config, traits)
+    return sum(make_schedule(product, config, traits).workspaces.values())
 
 
 def scratch_of(device: Device, call: StreamCall, plan: DevicePlan) -> int:
@@ -260,8 +288,10 @@ def scratch_of(device: Device, call: StreamCall, plan: DevicePlan) -> int:
     if device.link.shares_memory:
         return 0
     depth = min(plan.depth, call.k)
-    result = call.result if plan.depth >= call.k else call.sums
-    return product_facts(device, call, plan.rows, plan.columns, depth, result)[1]
+    product, choice = _choice(
+        device, call, plan.rows, plan.columns, depth, is_whole=plan.depth >= call.k
+    )
+    return _workspace_bytes(product, choice.config, traits_of(device.queue.device))
 
 
 def halved(member: Member) -> Member:

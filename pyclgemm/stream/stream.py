@@ -18,19 +18,21 @@ from ..api.epilogue import Epilogue
 from ..api.signatures import PrecisionArgument, StreamOptions, Transposed
 from ..errors import AllocationError, PyclgemmError, UnsupportedError
 from ..runtime.arguments import check_flag, check_function
-from .buffers import free_kept
 from .call import Device, StreamCall
+from .copies import free_kept
+from .division import Share, fitted, plan_stream
 from .engine import Engine
 from .feed import Feed
 from .links import host_threads
 from .mover import SourceError
-from .plan import DevicePlan, StreamPlan, Task, Tile, fitted, plan_stream
+from .plan import DevicePlan, StreamPlan, Task, Tile
 from .request import (
     checked_call,
     devices_of,
     halved,
     member_of,
     memory_of,
+    products_of,
     scratch_of,
     task_of,
 )
@@ -155,7 +157,10 @@ def stream_gemm(
         raise next(iter(unable.values()))
     if 0 in call.shape:
         return StreamPlan((), (), (), 0.0) if explain else call.out.array
-    plan = plan_stream(task, offers, lambda one: scratch_of(named[one.member.name], call, one))
+    plan = plan_stream(
+        task, offers, lambda one: scratch_of(named[one.member.name], call, one),
+        lambda one: products_of(named[one.name], call),
+    )  # fmt: skip
     reasons = tuple(f"{name} is left out: {error}" for name, error in unable.items())
     plan = replace(plan, left_out=reasons + plan.left_out)
     if explain:
@@ -259,7 +264,7 @@ class _Run:
             smaller = None
             if isinstance(fault, AllocationError):
                 with suppress(PyclgemmError, cl.Error):
-                    smaller = fitted(self.task, halved(plan.member), 1, fit)
+                    smaller = fitted(self.task, halved(plan.member), Share(), fit)
             if not feed.give_back(name, leaves=smaller is None):
                 raise fault
             if smaller is None:

@@ -7,17 +7,9 @@ import numpy as np
 import pytest
 
 from pyclgemm.errors import AllocationError
+from pyclgemm.stream.division import Share, fitted, plan_device, plan_stream
 from pyclgemm.stream.feed import Feed
-from pyclgemm.stream.plan import (
-    Block,
-    Member,
-    Task,
-    Tile,
-    fitted,
-    plan_device,
-    plan_stream,
-    tiles_of,
-)
+from pyclgemm.stream.plan import Block, Member, Task, Tile, tiles_of
 
 GIB = 1 << 30
 H100 = Member("H100", 64 * GIB, 20 * GIB, 45e12, 50e9, 50e9)
@@ -59,9 +51,9 @@ def test_a_device_without_memory_for_scratch_space():
     task, member = Task(100, 100, 100, 2, 4, 4, 4), Member("x", 10**6, 10**6, 1e12)
     wanted = "memory is 1000000 bytes for 'x'.* and the scratch space .* ([0-9]+) bytes are enough"
     with pytest.raises(AllocationError, match=wanted) as caught:
-        fitted(task, member, 1, lambda plan: 10**6)
+        fitted(task, member, Share(), lambda plan: 10**6)
     enough = int(re.search(wanted, str(caught.value))[1])
-    plan = fitted(task, Member("x", enough, enough, 1e12), 1, lambda plan: 10**6)
+    plan = fitted(task, Member("x", enough, enough, 1e12), Share(), lambda plan: 10**6)
     assert plan.memory + 10**6 <= enough
 
 
