@@ -15,7 +15,7 @@ from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.queues import devices as working_devices
 from ..device.threads import VARIABLE as PIN_THREADS
 from ..errors import ArgumentError, UnsupportedError, shown
-from .device_blocks import CACHED_PART
+from .device_blocks import CACHED_PART, TASKS
 from .devices import RESOURCE, Devices
 from .placement import Placement
 
@@ -23,9 +23,11 @@ from .placement import Placement
 def local_cluster(
     devices: Iterable[int | str] | None = None, *, cache_bytes: int | None = None, **options: Any
 ) -> distributed.SpecCluster:
-    """Start a Dask cluster on this machine with a process of one thread for each device.
+    """Start a Dask cluster on this machine with a process for each device.
 
-    Each process sees its device as ``$PYCLGEMM_DEVICE`` and has the plugin `Devices`.
+    A process of a CPU has one thread. Others have two, so that the blocks and the result of one
+    tile travel while another tile is multiplied. Each process sees its device as
+    ``$PYCLGEMM_DEVICE`` and has the plugin `Devices`.
 
     Parameters
     ----------
@@ -82,14 +84,15 @@ def local_cluster(
         assert device is not None  # as it works
         share = int(device.global_mem_size * CACHED_PART) // times[rank]
         plugin = Devices(cache_bytes=share if cache_bytes is None else cache_bytes)
+        tasks = 1 if device.type & cl.device_type.CPU else TASKS
         environment = {DEVICE_VARIABLE: str(rank)}
         if times[rank] > 1:  # several busy processes share the CPUs
             environment[PIN_THREADS] = "0"
         workers[number] = {
             "cls": distributed.Nanny,
             "options": {
-                "nthreads": 1, "env": environment, "memory_limit": memory, "host": "127.0.0.1",
-                "resources": {RESOURCE: 1}, "plugins": (plugin,),
+                "nthreads": tasks, "env": environment, "memory_limit": memory, "host": "127.0.0.1",
+                "resources": {RESOURCE: tasks}, "plugins": (plugin,),
                 "dashboard": False, "silence_logs": logging.WARNING,
             },
         }  # fmt: skip

@@ -14,12 +14,12 @@ from distributed.dashboard import scheduler as pages
 from distributed.dashboard.components import DashboardComponent
 from distributed.dashboard.components.scheduler import individual_doc
 
-from .device_blocks import ACTIVITIES
+from .busy import BUSY, PRODUCT, TRANSFER
 from .devices import RESOURCE
 
 #: The address of the page, from which Dask also makes its name.
 PAGE = "/individual-pyclgemm-devices"
-_SHOWN = {"busy": "lightgrey", ACTIVITIES[0]: "orange", ACTIVITIES[1]: "seagreen"}
+_SHOWN = {BUSY: "lightgrey", TRANSFER: "orange", PRODUCT: "seagreen"}
 
 
 class DeviceBars(DashboardComponent):  # type: ignore[misc]

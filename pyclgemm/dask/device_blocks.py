@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
-import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,14 @@ from ..device.queues import default_queue
 from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
 from ..stream.copies import MOST_PART, Copies, Part
+from .busy import PRODUCT, TRANSFER, BusyTimes
 
+#: Tasks at a time on a device with memory of its own: one multiplies while another moves.
+TASKS = 2
 #: The part of a device's memory that uploaded blocks may fill.
 CACHED_PART = 0.5
-#: Threads that copy between the host and the device.
+#: Threads that copy to the device, and as many that copy from it.
 _MOVERS = 4
-#: What a device does, as the dashboard names it.
-ACTIVITIES = ("transfer", "product")
 
 
 class DeviceBlocks:
@@ -35,6 +35,10 @@ class DeviceBlocks:
     A CPU reads a block where it lies. Other devices keep copies until the block is gone from the
     host, or until newer ones need the memory. Arrays that were given must not be changed, which is
     Dask's own rule for blocks.
+
+    A task uploads and enqueues in its turn, which it ends before its products do. So the blocks of
+    the next task travel, and its products are enqueued, while this one multiplies; and its result
+    is downloaded while the next one does.
 
     Parameters
     ----------
@@ -51,10 +55,11 @@ class DeviceBlocks:
         self.on_host = bool(found.type & cl.device_type.CPU)
         limit = int(found.global_mem_size * CACHED_PART) if cache_bytes is None else cache_bytes
         self.cache_bytes = limit
-        #: One task computes at a time.
-        self.lock = threading.Lock()
-        #: Seconds of each activity, and bytes that were uploaded.
-        self.seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        #: Held by each task, so that few results lie on the device at a time.
+        self.places = threading.Semaphore(TASKS)
+        #: Held by the task that uploads and enqueues.
+        self.turn = threading.Lock()
+        self.times = BusyTimes()
         self.uploaded_bytes = 0
         self.layers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._copies: OrderedDict[int, tuple[weakref.ref[Any], cl.Buffer]] = OrderedDict()
@@ -62,15 +67,13 @@ class DeviceBlocks:
         self._read: list[cl.Buffer] = []
         # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
+        #: Memory of results that were downloaded. A driver that frees memory waits for products.
+        self._results: deque[cl.Buffer] = deque(maxlen=TASKS)
 
-    @contextmanager
-    def spent(self, activity: str) -> Iterator[None]:
-        """Add the time of a block of code to an activity."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[activity] += time.perf_counter() - start
+    @property
+    def tasks(self) -> int:
+        """How many tasks at a time keep the device busy."""
+        return 1 if self.on_host else TASKS
 
     def uploads(self, matrices: Any) -> Iterator[Any]:
         """The matrices on the device, in order; the next one is copied while one is used."""
@@ -114,7 +117,7 @@ class DeviceBlocks:
         if known is not None and known[0]() is owner:
             self._copies.move_to_end(id(owner))
             return known[1]
-        with self.spent("transfer"):
+        with self.times.during(TRANSFER):
             self._make_room(memory.nbytes)
             buffer = new_buffer(self.queue.context, "a block", memory.nbytes)
             self._move(buffer, 0, memory, is_up=True)
@@ -136,12 +139,36 @@ class DeviceBlocks:
         while held > self.cache_bytes and self._copies:
             held -= self._copies.popitem(last=False)[1][1].size
 
-    def download(self, array: Any) -> np.ndarray[Any, Any]:
-        """Wait for the products of an array, and copy it to the host."""
-        with self.spent("product"), InRuntime():
-            self.queue.finish()
-        self._read.clear()
-        with self.spent("transfer"):
+    def result(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array for a result, with undefined entries; `keep` takes it back."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        while self._results:
+            buffer = self._results.pop()
+            if buffer.size == size:
+                return cl_array.Array(self.queue, shape, dtype, data=buffer)
+        return cl_array.empty(self.queue, shape, dtype)
+
+    def keep(self, array: Any) -> None:
+        """Leave the memory of a result to a later one; it was downloaded."""
+        if array.size:
+            self._results.append(array.base_data)
+
+    def enqueued(self) -> cl.Event:
+        """The end of what was enqueued so far; a CPU has reached it."""
+        with self.times.during(PRODUCT), InRuntime():
+            end = cl.enqueue_marker(self.queue)
+            if self.on_host:
+                end.wait()
+                self._read.clear()
+            else:
+                self.queue.flush()
+        return end
+
+    def download(self, array: Any, end: cl.Event) -> np.ndarray[Any, Any]:
+        """Wait for an event, after which an array is complete, and copy it to the host."""
+        with self.times.during(PRODUCT), InRuntime():
+            end.wait()
+        with self.times.during(TRANSFER):
             if self.on_host or not array.flags.c_contiguous:
                 with InRuntime():
                     host: np.ndarray[Any, Any] = array.get(self.queue)
@@ -176,4 +203,4 @@ class DeviceBlocks:
 
     def report(self) -> dict[str, Any]:
         """Facts for the dashboard."""
-        return {"device": self.name, **self.seconds, "uploaded_bytes": self.uploaded_bytes}
+        return {"device": self.name, **self.times.read(), "uploaded_bytes": self.uploaded_bytes}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +13,10 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.metrics import context_meter
 
 from ..errors import PyclgemmError, UnsupportedError
-from .device_blocks import ACTIVITIES, DeviceBlocks
+from .busy import ACTIVITIES, BUSY
+from .device_blocks import DeviceBlocks
 
-#: The resource of Dask that a worker with a device offers, once.
+#: The resource of Dask that a worker with a device offers, once for each tile at a time.
 RESOURCE = "pyclgemm"
 _NAME = "pyclgemm-devices"
 
@@ -25,8 +25,11 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
     """Gives each worker a device: a queue, prepared products and the blocks uploaded last.
 
     ``client.register_plugin(Devices())`` does so for all workers, also for those that join later.
-    The worker then offers the resource ``{"pyclgemm": 1}``, and products of this room run only on
-    workers that do, one at a time. `local_cluster` registers it.
+    The worker then offers the resource "pyclgemm", and products of this room run only on workers
+    that do. A worker computes as many tiles at a time as it was started with, as by
+    ``--resources "pyclgemm=1"``. Else a CPU offers 1, and another device 2 if the worker has two
+    threads: then one tile is multiplied while the blocks of another travel. `local_cluster`
+    registers the plugin.
 
     The dashboard's page of fine performance metrics shows seconds of transfers and products, and
     ``client.scheduler_info()`` has them for each worker, with the bytes uploaded.
@@ -72,11 +75,12 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
         """Find the device, and offer it to the scheduler."""
         self.blocks = _opened(worker, self._device, self._cache_bytes)
         worker.metrics[RESOURCE] = lambda _: self.blocks.report() if self.blocks else {}
-        if worker.state.total_resources.get(RESOURCE) != 1:
-            worker.state.total_resources[RESOURCE] = 1
-            worker.state.available_resources[RESOURCE] = 1
+        if RESOURCE not in worker.state.total_resources:
+            count = min(self.blocks.tasks, worker.state.nthreads)
+            worker.state.total_resources[RESOURCE] = count
+            worker.state.available_resources[RESOURCE] = count
             if worker.status is distributed.core.Status.running:
-                await worker.set_resources(**{RESOURCE: 1})
+                await worker.set_resources(**{RESOURCE: count})
 
     def teardown(self, worker: Any) -> None:
         """Forget the blocks."""
@@ -116,23 +120,16 @@ def _this_worker() -> Any:
 
 @contextmanager
 def here() -> Iterator[DeviceBlocks]:
-    """The device of the task that runs, for this task alone."""
+    """The device of the task that runs."""
     worker = _this_worker()
     plugin = None if worker is None else worker.plugins.get(_NAME)
     blocks = plugin and plugin.blocks
     if blocks is None:
         with _opening:
             blocks = _default_blocks()
-    with blocks.lock:
-        before, start = dict(blocks.seconds), time.perf_counter()
+    with blocks.places, blocks.times.during(BUSY):
         yield blocks
-        if worker is not None:
-            _record(blocks, before, time.perf_counter() - start)
-
-
-def _record(blocks: DeviceBlocks, before: dict[str, float], busy: float) -> None:
-    """Tell the dashboard what the task spent."""
-    for activity in ACTIVITIES:
-        spent = blocks.seconds[activity] - before[activity]
-        context_meter.digest_metric(f"pyclgemm {activity}", spent, "seconds")
-    blocks.seconds["busy"] = blocks.seconds.get("busy", 0.0) + busy
+    if worker is not None:
+        spent = blocks.times.since_last()
+        for activity in ACTIVITIES:
+            context_meter.digest_metric(f"pyclgemm {activity}", spent[activity], "seconds")

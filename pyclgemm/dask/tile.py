@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyopencl.array as cl_array
 
 from ..api.batched import gemm_batched
 from ..api.dense import DenseLayer
@@ -19,6 +18,7 @@ from ..errors import ShapeError, wrong_type
 from ..problem.matrix import check_dtype, result_dtype
 from ..problem.precision import is_complex, resolve_precision
 from ..problem.problem import ActivationName
+from .device_blocks import DeviceBlocks
 from .devices import here
 
 
@@ -100,19 +100,25 @@ class Tile:
         sizes = dict(zip(one.a, left[0].shape, strict=True))
         sizes |= dict(zip(one.b, right[0].shape, strict=True))
         with here() as device:
-            pairs = zip(map(one.left, left), map(one.right, right), strict=True)
-            operands = device.uploads(matrix for pair in pairs for matrix in pair)
-            out = None
-            for x, y in zip(operands, operands, strict=True):
-                out = self._multiply(device.queue, x, y, out, np.dtype(sums))
-            product = device.download(out)
+            with device.turn:
+                pairs = zip(map(one.left, left), map(one.right, right), strict=True)
+                operands = device.uploads(matrix for pair in pairs for matrix in pair)
+                out = None
+                for x, y in zip(operands, operands, strict=True):
+                    out = self._multiply(device, x, y, out, np.dtype(sums))
+                end = device.enqueued()
+            product = device.download(out, end)
+            device.keep(out)
         return one.result(product, sizes).astype(result_dtype(dtype), copy=False)
 
-    def _multiply(self, queue: Any, x: Any, y: Any, out: Any, dtype: np.dtype[Any]) -> Any:
+    def _multiply(
+        self, device: DeviceBlocks, x: Any, y: Any, out: Any, dtype: np.dtype[Any]
+    ) -> Any:
         """Add a product to `out`, which is made if it is None."""
+        queue = device.queue
         addend = {} if out is None else {"c": out, "beta": 1.0}
         if out is None:
-            out = cl_array.empty(queue, (x.shape[0], x.shape[1], y.shape[2]), dtype)
+            out = device.result((x.shape[0], x.shape[1], y.shape[2]), dtype)
         if x.shape[0] == 1:
             if addend:
                 addend["c"] = out[0]
@@ -189,13 +195,17 @@ class Layer:
     def __call__(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Apply the layer to rows on the device of this worker."""
         with here() as device:
-            ready = device.layers.get(self)
-            if ready is None:
-                ready = DenseLayer(
-                    device.queue, self.weight, self.bias, self.activation, precision=self.precision
-                )
-                device.layers[self] = ready
-            return device.download(ready(device.upload(x)))
+            with device.turn:
+                ready = device.layers.get(self)
+                if ready is None:
+                    ready = DenseLayer(
+                        device.queue, self.weight, self.bias, self.activation,
+                        precision=self.precision,
+                    )  # fmt: skip
+                    device.layers[self] = ready
+                out = ready(device.upload(x))
+                end = device.enqueued()
+            return device.download(out, end)
 
 
 def apply_layer(x: np.ndarray[Any, Any], layer: Layer) -> np.ndarray[Any, Any]:

@@ -1,6 +1,9 @@
 """Blocks on a device that keeps copies, for which a CPU passes here."""
 
+import asyncio
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,9 +13,11 @@ import pytest
 from tests.support.arrays import draw
 
 pytest.importorskip("dask.array")
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
-from pyclgemm.dask.device_blocks import DeviceBlocks  # noqa: E402
+from pyclgemm.dask import Devices, busy  # noqa: E402
+from pyclgemm.dask.device_blocks import TASKS, DeviceBlocks  # noqa: E402
+from pyclgemm.dask.tile import Contraction, Tile  # noqa: E402
 
 SIZE = 32 * 16 * 4
 
@@ -69,8 +74,85 @@ def test_results_come_back_in_parts(blocks, rng, monkeypatch, view):
     monkeypatch.setattr("pyclgemm.dask.device_blocks.MOST_PART", 1000)
     (a,) = draw(rng, (32, 16))
     result = view(cl_array.to_device(blocks.queue, a))
-    np.testing.assert_array_equal(blocks.download(result), view(a))
+    np.testing.assert_array_equal(blocks.download(result, blocks.enqueued()), view(a))
     np.testing.assert_array_equal(blocks.upload(a).get(blocks.queue), a)
+
+
+def test_a_task_uploads_and_multiplies_while_others_wait_for_their_results(
+    blocks, rng, monkeypatch
+):
+    """As many results as tasks are downloaded at once, and no more are on the device."""
+    monkeypatch.setattr("pyclgemm.dask.devices._default_blocks", lambda: blocks)
+    together, downloading, most = threading.Barrier(TASKS), [], []
+    download = blocks.download
+
+    def met(array, end):
+        downloading.append(array)
+        most.append(len(downloading))
+        together.wait(timeout=30)
+        result = download(array, end)
+        downloading.pop()
+        return result
+
+    monkeypatch.setattr(blocks, "download", met)
+    tile, count = Tile(Contraction("ik", "kj", "ij")), 3 * TASKS
+    a, b = ([draw(rng, (16, 16))[0] for _ in range(count)] for _ in range(2))
+    with ThreadPoolExecutor(count) as threads:
+        results = list(threads.map(lambda *pair: tile(*([one] for one in pair)), a, b))
+    for x, y, result in zip(a, b, results, strict=True):
+        np.testing.assert_allclose(result, x @ y, rtol=1e-4, atol=1e-5)
+    assert max(most) == TASKS
+
+
+def test_the_memory_of_a_result_serves_the_next_of_its_size(blocks, rng):
+    first = blocks.result((32, 16), "float32")
+    blocks.keep(first)
+    again = blocks.result((16, 32), "float32")
+    assert again.base_data is first.base_data
+    assert blocks.result((32, 16), "float32").base_data is not first.base_data
+    blocks.keep(again)
+    assert blocks.result((32, 16), "float64").size == 32 * 16
+
+
+@pytest.mark.parametrize(
+    ("on_host", "threads", "started_with", "offered"),
+    [(False, 2, None, 2), (False, 1, None, 1), (True, 2, None, 1), (False, 2, 1, 1),
+     (False, 4, 3, 3)],
+)  # fmt: skip
+def test_a_worker_offers_what_it_was_started_with(
+    blocks, monkeypatch, on_host, threads, started_with, offered
+):
+    monkeypatch.setattr("pyclgemm.dask.devices._opened", lambda *_: blocks)
+    blocks.on_host = on_host
+    resources = {} if started_with is None else {"pyclgemm": started_with}
+
+    async def known_to_the_scheduler():
+        options = {"dashboard": False, "host": "127.0.0.1"}
+        async with (
+            distributed.Scheduler(port=0, **options) as scheduler,
+            distributed.Worker(
+                scheduler.address, nthreads=threads, resources=resources, plugins=(Devices(),),
+                **options,
+            ) as worker,
+        ):  # fmt: skip
+            return scheduler.resources["pyclgemm"][worker.address]
+
+    assert asyncio.run(known_to_the_scheduler()) == offered
+
+
+def test_seconds_count_once_where_several_threads_do_the_same(monkeypatch):
+    clock = [10.0]
+    monkeypatch.setattr(busy.time, "perf_counter", lambda: clock[0])
+    times = busy.BusyTimes()
+    with times.during(busy.BUSY):
+        clock[0] += 1
+        with times.during(busy.PRODUCT), times.during(busy.PRODUCT):
+            clock[0] += 2
+            assert times.since_last() == {"busy": 3, "transfer": 0, "product": 2}
+            clock[0] += 4
+    clock[0] += 8
+    assert times.since_last() == {"busy": 4, "transfer": 0, "product": 4}
+    assert times.read() == {"busy": 7, "transfer": 0, "product": 6}
 
 
 def test_bars_of_the_dashboard_are_parts_of_the_time_between_reports(monkeypatch):
