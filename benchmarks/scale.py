@@ -130,6 +130,7 @@ def measure_run(
     rows = []
     for number, contender in itertools.product(range(rounds + 1), contenders):
         seed += 2
+        a = b = c = None  # the last round's blocks are freed before the clock starts
         a, b = (operand(client, run, seed + one, names) for one in (0, 1))
         distributed.wait([a, b])
         forget_peaks(client)
@@ -250,11 +251,12 @@ dtype_option = click.option(
 @dtype_option
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--contenders", default=",".join(CONTENDERS), show_default=True)
+@click.option("--threads", is_flag=True, help="The workers are threads of this process.")
 @click.option("--lie", type=click.Choice(["grid", "anywhere"]), default="grid", show_default=True)
 @command.output_option("the CSV file and the plot")
 def measure(
     devices: str, workers: str, size: int, chunk: int, dtype: str, rounds: int, contenders: str,
-    lie: str, output: Path,
+    threads: bool, lie: str, output: Path,
 ) -> None:  # fmt: skip
     """Measure speed-up and bytes over numbers of processes."""
     chosen = contenders.split(",")
@@ -271,7 +273,9 @@ def measure(
     with command.interruptible(console, facts):
         for count in counts:
             names = list(itertools.islice(itertools.cycle(devices.split(",")), count))
-            cluster = pyclgemm.dask.local_cluster(names, dashboard_address=None)
+            cluster = pyclgemm.dask.local_cluster(
+                names, processes=not threads, dashboard_address=None
+            )
             with cluster, distributed.Client(cluster) as client:
                 client.wait_for_workers(count)
                 run = Run(size, chunk, dtype, count, lie)

@@ -1,4 +1,4 @@
-"""Clusters on this machine, with a process for each device."""
+"""Clusters on this machine, with a worker for each device."""
 
 from __future__ import annotations
 
@@ -14,29 +14,37 @@ import pyopencl as cl
 from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.queues import devices as working_devices
 from ..device.threads import VARIABLE as PIN_THREADS
-from ..errors import ArgumentError, UnsupportedError, shown
+from ..errors import ArgumentError, UnsupportedError, shown, wrong_type
 from .device_blocks import CACHED_PART, TASKS
 from .devices import RESOURCE, Devices
 from .placement import Placement
 
 
 def local_cluster(
-    devices: Iterable[int | str] | None = None, *, cache_bytes: int | None = None, **options: Any
+    devices: Iterable[int | str] | None = None,
+    *,
+    cache_bytes: int | None = None,
+    processes: bool = True,
+    **options: Any,
 ) -> distributed.SpecCluster:
     """Start a Dask cluster on this machine with a process for each device.
 
-    A process of a CPU has one thread. Others have two, so that the blocks and the result of one
-    tile travel while another tile is multiplied. Each process sees its device as
-    ``$PYCLGEMM_DEVICE`` and has the plugin `Devices`.
+    A worker of a CPU has one thread. Others have two, so that the blocks and the result of one
+    tile travel while another tile is multiplied. Each has the plugin `Devices`, and a process of
+    its own sees its device as ``$PYCLGEMM_DEVICE``.
 
     Parameters
     ----------
     devices : iterable of int or str, optional
         Ranks or names, as for `pyclgemm.default_queue`. A device that is named several times has as
-        many processes. None takes all GPUs and accelerators, or without any the best CPU.
+        many workers. None takes all GPUs and accelerators, or without any the best CPU.
     cache_bytes : int, optional
-        As for `Devices`, in each process; None divides half of a device's memory among its
-        processes.
+        As for `Devices`, in each worker; None divides half of a device's memory among its
+        workers.
+    processes : bool
+        Whether each worker is a process. If not, all are threads of this one, as with
+        `distributed.LocalCluster`. They pass blocks on without copies, where processes send them
+        over TCP. But a fault of one ends all, and they share Python's lock.
     **options
         For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
 
@@ -47,8 +55,8 @@ def local_cluster(
 
     Raises
     ------
-    ArgumentError, UnsupportedError
-        If a device is unknown, or none works.
+    ArgumentError, DtypeError, UnsupportedError
+        If `processes` is no bool, a device is unknown, or none works.
 
     See Also
     --------
@@ -61,6 +69,8 @@ def local_cluster(
     >>> with local_cluster() as cluster, Client(cluster):  # doctest: +SKIP
     ...     c = matmul(a, b).compute()
     """
+    if not isinstance(processes, bool):
+        raise wrong_type("processes", processes, "True or False")
     ranks = _ranks(devices)
     times = Counter(ranks)
     address = options.pop("dashboard_address", ":8787")
@@ -69,31 +79,34 @@ def local_cluster(
             from .dashboard import add_page
 
             add_page()
+    place = {"host": "127.0.0.1"} if processes else {"protocol": "inproc://"}
     options = {"dashboard": address is not None, "dashboard_address": address or ":0", **options}
     scheduler = {
         "cls": distributed.Scheduler,
         "options": {
-            "host": "127.0.0.1", "port": 0, "plugins": (Placement(),),
+            **place, "port": 0, "plugins": (Placement(),),
             **options,
         },
     }  # fmt: skip
-    memory = distributed.system.MEMORY_LIMIT // len(ranks)
+    # Dask compares the memory of a process with this.
+    memory = distributed.system.MEMORY_LIMIT // (len(ranks) if processes else 1)
     workers = {}
     for number, rank in enumerate(ranks):
         device = working_devices()[rank].device
         assert device is not None  # as it works
         share = int(device.global_mem_size * CACHED_PART) // times[rank]
-        plugin = Devices(cache_bytes=share if cache_bytes is None else cache_bytes)
+        plugin = Devices(rank, cache_bytes=share if cache_bytes is None else cache_bytes)
         tasks = 1 if device.type & cl.device_type.CPU else TASKS
         environment = {DEVICE_VARIABLE: str(rank)}
         if times[rank] > 1:  # several busy processes share the CPUs
             environment[PIN_THREADS] = "0"
         workers[number] = {
-            "cls": distributed.Nanny,
+            "cls": distributed.Nanny if processes else distributed.Worker,
             "options": {
-                "nthreads": tasks, "env": environment, "memory_limit": memory, "host": "127.0.0.1",
+                "nthreads": tasks, "memory_limit": memory, **place,
                 "resources": {RESOURCE: tasks}, "plugins": (plugin,),
                 "dashboard": False, "silence_logs": logging.WARNING,
+                **({"env": environment} if processes else {}),
             },
         }  # fmt: skip
     return distributed.SpecCluster(

@@ -135,6 +135,24 @@ def test_a_killed_worker_changes_no_result(client):
     assert pid not in client.run(os.getpid).values()
 
 
+def test_workers_in_one_process_pass_blocks_on_without_copies():
+    rank = next(number for number, one in enumerate(devices()) if one.traits.type == "cpu")
+    cluster = pd.local_cluster([rank] * 2, processes=False, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client, client.as_current():
+        client.wait_for_workers(2)
+        assert set(client.run(os.getpid).values()) == {os.getpid()}
+        a, b = dask.persist(random((32, 32), 8), random((32, 32), 8, 1))
+        c = pd.matmul(a, b, grid=(1, 2)).persist()  # so each worker reads all of a
+        distributed.wait(c)
+        assert len(set(map(tuple, workers_of(client, c).values()))) == 2
+        keys = {one.key for one in distributed.futures_of(a)}
+        first, second = client.run(
+            lambda dask_worker: {key: id(dask_worker.data[key]) for key in keys}
+        ).values()
+        assert first == second
+        np.testing.assert_allclose(c.compute(), a.compute() @ b.compute(), rtol=1e-5)
+
+
 def test_a_worker_without_opencl_is_named(client):
     with raises(pyclgemm.UnsupportedError, "worker ", "tcp://", "'none such'"):
         client.register_plugin(pd.Devices("none such"), name="another")
