@@ -131,7 +131,7 @@ def measure_run(
     for number, contender in itertools.product(range(rounds + 1), contenders):
         seed += 2
         a = b = c = None  # the last round's blocks are freed before the clock starts
-        a, b = (operand(client, run, seed + one, names) for one in (0, 1))
+        a, b = client.persist([operand(client, run, seed + one, names) for one in (0, 1)])
         distributed.wait([a, b])
         forget_peaks(client)
         at_rest = client.run(peak_and_rest)
