@@ -29,7 +29,8 @@ _LARGE, _LARGE_STEP = 2048, 256
 _SHALLOW = 0.75
 #: Tiles of C on a device: one is multiplied while the one before is written back.
 _RESULTS = 2
-#: Panels on their way: one is multiplied, one waits, and one arrives.
+#: Panels on their way: one is multiplied, one waits, and one arrives. A shallow one hides little,
+#: so one more is on its way where there is one.
 _RING = 3
 #: Products that are predicted to take this long are worth some ms: so many of the best plans by a
 #: rough estimate are followed through time, and for each of these times one, up to the last number,
@@ -105,9 +106,11 @@ def plan_device(
 def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds) -> DevicePlan:
     """The plan with the seconds that it takes if each of its products takes as long as is said."""
     tiles = tiles_of(task, plan.rows, plan.columns)
-    done = min(_MOST_TILES, math.ceil(len(tiles) * share.part))
-    seconds = seconds_of(task, plan, tiles[:done], products)
-    return replace(plan, seconds=seconds * len(tiles) / done)
+    own = tiles if share.part == 1 else tiles[: math.ceil(len(tiles) * share.part)]
+    own = own[:_MOST_TILES]
+    seconds = seconds_of(task, plan, own, products)
+    done = sum(tile.block.size for tile in own) / (task.m * task.n)
+    return replace(plan, seconds=seconds / done)
 
 
 def _with_end(plan: DevicePlan, task: Task, share: Share) -> float:
@@ -212,10 +215,11 @@ class _Tiling:
 
     def option(self, keeps_a: bool, keeps_b: bool) -> _Option:
         """The plans in which the panels of a row of tiles stay, and all of B, or neither."""
-        ring_a, ring_b = (np.minimum(_RING, self.panels * one) for one in (self.down, self.across))
+        ring = _RING + (self.first < 1) * (self.panels > 1)
         all_a, all_b = self.panels * self.down, self.panels * self.across
-        a_slots = np.minimum(self.panels + _RING - 1, all_a) if keeps_a else ring_a
-        return _Option(self, a_slots, all_b if keeps_b else ring_b, keeps_a, keeps_b)
+        a_slots = np.minimum(self.panels + ring - 1 if keeps_a else ring, all_a)
+        b_slots = all_b if keeps_b else np.minimum(ring, all_b)
+        return _Option(self, a_slots, b_slots, keeps_a, keeps_b)
 
 
 class _Option:

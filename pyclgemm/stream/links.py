@@ -19,7 +19,7 @@ from .copies import Pinned
 #: Bytes of a copy, and copies of which the fastest counts; the first one maps the memory.
 _BYTES, _COPIES = 32 << 20, 3
 #: Most threads that copy on the host, and the part of its CPUs that is left to others.
-_MOST_THREADS, _LEFT = 16, 1 / 4
+_MOST_THREADS, _LEFT = 12, 1 / 4
 #: Bytes a second of copies within a CPU's memory, as typical of servers.
 _HOST_COPY = 5e9
 
