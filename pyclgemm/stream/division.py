@@ -341,4 +341,4 @@ def fitted(
         scratch = fit(plan)
         if plan.memory + scratch <= member.memory:
             return replace(plan, member=member)
-        budget = int(0.8 * budget)
+        budget = min(member.memory - scratch, int(0.98 * budget))

@@ -98,18 +98,18 @@ class Engine:
                 # What holds panels is released before the rest, while the last tile is written.
                 self._reading = stack.enter_context(ExitStack())
                 self._allocate(stack, self._reading)
-                others = [
+                read, write = (
                     threading.Thread(target=self._guarded, args=(stage,), name=f"pyclgemm-{name}")
                     for name, stage in (("read", self._read), ("write", self._write))
-                ]
+                )
                 try:
+                    read.start()  # the first parts wait for the threads that copy
                     self._mover.start()
-                    for thread in others:
-                        thread.start()
+                    write.start()
                     self._guarded(self._multiply)
                 finally:
                     self._stop = self._stop or bool(self._errors)
-                    for thread in others:
+                    for thread in (read, write):
                         if thread.ident is not None:
                             thread.join()
                     self._mover.close(keeps=not self._is_stopped(), drops=True)

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 #: Bytes to which the lines of a block are padded on a device, so that kernels read them in vectors.
 LINE_BYTES = 256
-#: Strips of the last tile, their least side, and what it is a multiple of.
-_LAST_STRIPS, _LEAST_STRIP, _STRIP_STEP = 4, 2048, 256
 
 
 class Block(NamedTuple):
@@ -210,14 +208,4 @@ def tiles_of(task: Task, rows: int, columns: int) -> tuple[Tile, ...]:
         for left in starts[::-1] if number % 2 else starts:
             block = Block(top, min(top + rows, task.m), left, min(left + columns, task.n))
             tiles.append(Tile(block, len(tiles)))
-    return (*tiles[:-1], *_strips(tiles[-1], by_columns="out" in task.by_columns))
-
-
-def _strips(tile: Tile, *, by_columns: bool) -> Iterator[Tile]:
-    """The last tile in strips, if it is large: little is left to be written at the very end."""
-    height, width = tile.block.shape
-    count = min(_LAST_STRIPS, (width if by_columns else height) // _LEAST_STRIP) or 1
-    step = -(-(width if by_columns else height) // count // _STRIP_STEP) * _STRIP_STEP
-    parts = tile.divided(*((height, step) if by_columns else (step, width)))
-    for number, part in enumerate(parts):
-        yield Tile(part.block, tile.index + number)
+    return tuple(tiles)
