@@ -24,6 +24,8 @@ from .buffers import without_fault
 #: Least and most bytes of a part that a thread copies: few copies, and several parts within a small
 #: memory.
 LEAST_PART, MOST_PART = 1 << 20, 8 << 20
+#: Parts that wait to go up before a caller waits too.
+_MOST_WAITING = 64
 #: Pieces of pinned memory of a thread.
 _PIECES = 2
 #: What finished products keep for the next one, as pinning 64 MB takes some 50 ms.
@@ -130,7 +132,9 @@ class Copies:
 
     def __init__(self, context: cl.Context, threads: int, part_bytes: int) -> None:
         self._context, self._part_bytes = context, part_bytes
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._room = threading.Condition(lock)  # fewer parts wait to go up
         #: The parts that wait, to the device and from it.
         self._waiting: dict[bool, deque[Part]] = {True: deque(), False: deque()}
         self._last_was_up = False
@@ -146,8 +150,14 @@ class Copies:
             thread.start()
 
     def add(self, parts: Iterable[Part]) -> None:
-        """Let parts be copied, after those that were added before in their direction."""
+        """Let parts be copied, after those that were added before in their direction.
+
+        It first waits while very many are to go up: a caller who runs ahead takes Python's time
+        from the threads.
+        """
         with self._changed:
+            while len(self._waiting[True]) >= _MOST_WAITING:
+                self._room.wait()
             for part in parts:
                 self._waiting[part.is_up].append(part)
                 self._changed.notify()
@@ -160,6 +170,7 @@ class Copies:
             if drops:
                 for waiting in self._waiting.values():
                     waiting.clear()
+                self._room.notify_all()
             self._changed.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
@@ -172,6 +183,7 @@ class Copies:
                 for is_up in (not self._last_was_up, self._last_was_up):
                     if self._waiting[is_up]:
                         self._last_was_up = is_up
+                        self._room.notify_all()
                         return self._waiting[is_up].popleft()
                 if self._ends or not waits:
                     return None
