@@ -393,6 +393,20 @@ def _h200_stream() -> str:
     return markdown(("", "type", ">m = n = k", ">GPUs", "memory", ">s", ">TFLOPS"), rows)
 
 
+@table("h200-dask")
+def _h200_dask() -> str:
+    runs = load("h200/2026-11-28-dask")
+    runs = runs.assign(threads=runs["command"].str.contains("--threads"))
+    rows = []
+    for (workers, threads), some in runs.groupby(["workers", "threads"]):
+        kind = "threads" if threads else "processes"
+        workers_are = f"{workers} {kind}" if workers > 1 else "1"
+        seconds = some["seconds"].median()
+        speed = 2.0 * some["size"].iloc[0] ** 3 / seconds
+        rows.append([workers_are, str(len(some)), f"{seconds:.2f}", tera(speed)])
+    return markdown(("workers", ">rounds", ">s", ">TFLOPS"), rows)
+
+
 @table("xeon-unseen")
 def _xeon_unseen() -> str:
     return _unseen("xeon/2026-11-24-unseen")

@@ -1,5 +1,6 @@
 """How a product is divided, and which device takes a tile: without a device."""
 
+import dataclasses
 import re
 import threading
 
@@ -9,7 +10,8 @@ import pytest
 from pyclgemm.errors import AllocationError
 from pyclgemm.stream.division import Share, fitted, plan_device, plan_stream
 from pyclgemm.stream.feed import Feed
-from pyclgemm.stream.plan import Block, Member, Task, Tile, tiles_of
+from pyclgemm.stream.plan import Block, Member, Task, Tile, panel_edges, tiles_of
+from pyclgemm.stream.timeline import seconds_of
 
 GIB = 1 << 30
 H100 = Member("H100", 64 * GIB, 20 * GIB, 45e12, 50e9, 50e9)
@@ -40,6 +42,70 @@ def test_large_products_hide_their_transfers(size, operand, flops, memory, least
     member = Member("x", memory * GIB, 20 * GIB, flops, 50e9, 50e9)
     plan = plan_device(task, member)
     assert task.flops / flops >= least * plan.seconds
+
+
+@pytest.mark.parametrize(
+    ("k", "depth", "chunk", "in_place", "edges"),
+    [
+        (1000, 300, 1, "", [0, 100, 400, 700, 1000]),  # everything waits for the first panel
+        (1000, 300, 50, "", [0, 300, 600, 900, 1000]),  # panels begin at chunks
+        (1000, 300, 1, "a", [0, 300, 600, 900, 1000]),  # and at aligned addresses
+        (900, 300, 1, "", [0, 300, 600, 900]),
+        (300, 300, 1, "", [0, 300]),
+        (0, 1, 1, "", [0, 0]),
+    ],
+)
+def test_the_first_panel_is_the_shallow_one(k, depth, chunk, in_place, edges):
+    task = Task(10, 10, k, 2, 4, 4, 4, steps=(1, 1, chunk))
+    member = Member("x", GIB, GIB, 1e12, in_place=frozenset(in_place))
+    assert panel_edges(task, member, depth) == edges
+
+
+def followed(task, member, products, **sides):
+    plan = plan_device(task, member)
+    plan = dataclasses.replace(plan, **sides)
+    return seconds_of(task, plan, tiles_of(task, plan.rows, plan.columns), products)
+
+
+def test_a_timeline_is_as_long_as_what_limits_it():
+    task = Task(4096, 4096, 4096, 2, 4, 4, 4)
+    sides = {"rows": 1024, "columns": 1024, "depth": 1024, "a_slots": 6, "b_slots": 16}
+    products = 4**3 * 0.01
+    fast = Member("x", GIB, GIB, 1e12, 1e15, 1e15)
+    assert followed(task, fast, lambda *_: 0.01, **sides) == pytest.approx(products, rel=0.02)
+    slow = Member("x", GIB, GIB, 1e12, 1e8, 1e8)  # each matrix travels once
+    travels = 3 * 4 * 4096**2 / 1e8
+    found = followed(task, slow, lambda *_: 1e-6, **sides)
+    assert found == pytest.approx(travels, rel=0.02)
+    # The first panels and the last tile are not hidden, whatever else is.
+    even = Member("x", GIB, GIB, 1e12, 1e9, 1e9)
+    ends = (2 * 1024**2 + 1024**2) * 4 / 1e9
+    assert products + ends <= followed(task, even, lambda *_: 0.01, **sides) < products + 3 * ends
+
+
+def test_tiles_are_those_whose_products_are_fast():
+    task = Task(32768, 32768, 32768, 2, 4, 4, 4)
+
+    def products(rows, columns, depth):
+        slow = 1.2 if rows % 8192 == 0 and columns % 8192 == 0 else 1.0
+        return slow * 2 * rows * columns * depth / H100.flops
+
+    plain = plan_device(task, H100)
+    fast = plan_device(task, H100, Share(), products)
+    slow = plan_device(task, H100, Share(), lambda *one: 1.5 * products(*one))
+    assert fast.seconds < 1.1 * plain.seconds < slow.seconds
+    assert fast.rows % 8192 or fast.columns % 8192
+
+
+def test_devices_beside_each_other_take_the_same_tiles():
+    task = Task(32768, 32768, 32768, 2, 4, 4, 4)
+    less = dataclasses.replace(H100, name="less", memory=16 * GIB, flops=40e12)
+    plan = plan_stream(task, [less, H100], lambda one: 0)
+    assert [one.member.name for one in plan.devices] == ["less", "H100"]
+    assert len({(one.rows, one.columns) for one in plan.devices}) == 1
+    little = dataclasses.replace(less, memory=GIB // 16)  # too little for them
+    first, second = plan_stream(task, [little, H100], lambda one: 0).devices
+    assert first.memory <= GIB // 16 and first.rows * first.columns < second.rows * second.columns
 
 
 def test_a_device_without_memory():

@@ -1,0 +1,100 @@
+"""Copies between the host and a device by several threads."""
+
+import threading
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclgemm.stream import copies
+from pyclgemm.stream.copies import Copies, Part
+
+PART, COUNT = 1 << 12, 50
+
+
+@pytest.fixture
+def buffer(queue):
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, PART * COUNT)
+
+
+@pytest.fixture
+def moved(queue, buffer):
+    """A function that copies all parts of an array, and returns the fault of each."""
+
+    def move(content, *, is_up, fails=()):
+        faults = {}
+
+        def part_of(number):
+            place = content[number * PART : (number + 1) * PART]
+
+            def exchange(pinned):
+                if number in fails:
+                    raise OSError(number)
+                np.copyto(*((pinned, place) if is_up else (place, pinned)))
+
+            def done(fault):
+                assert number not in faults
+                faults[number] = fault
+
+            return Part(buffer, number * PART, PART, is_up, exchange, done)
+
+        threads = Copies(queue.context, 3, PART // 2)  # pinned memory grows
+        threads.start()
+        threads.add(map(part_of, range(COUNT)))
+        threads.close(keeps=False)
+        return faults
+
+    return move
+
+
+def test_parts_travel_both_ways(queue, moved, rng):
+    sent = rng.integers(0, 256, PART * COUNT, np.uint8)
+    back = np.zeros_like(sent)
+    assert moved(sent, is_up=True) == moved(back, is_up=False) == dict.fromkeys(range(COUNT))
+    assert (sent == back).all()
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_part_that_fails_stops_no_other(moved, is_up):
+    faults = moved(np.zeros(PART * COUNT, np.uint8), is_up=is_up, fails={0, 7})
+    assert {number for number, fault in faults.items() if fault} == {0, 7}
+    assert len(faults) == COUNT and isinstance(faults[7], OSError)
+
+
+def test_closing_may_drop_what_waits(queue, buffer):
+    begun, released, done = threading.Event(), threading.Event(), []
+
+    def exchange(pinned):
+        begun.set()
+        assert released.wait(10)
+
+    threads = Copies(queue.context, 1, PART)
+    threads.start()
+    threads.add(Part(buffer, 0, PART, True, exchange, done.append) for _ in range(COUNT))
+    begun.wait(10)
+    threading.Timer(0.05, released.set).start()
+    threads.close(keeps=False, drops=True)
+    assert 1 <= len(done) < COUNT and not any(done)
+
+
+def test_who_adds_waits_while_many_parts_wait(queue, buffer, monkeypatch):
+    monkeypatch.setattr(copies, "_MOST_WAITING", 2)
+    allowed, added, done = threading.Semaphore(0), [], []
+    threads = Copies(queue.context, 1, PART)
+    threads.start()
+
+    def add():
+        for number in range(10):
+            part = Part(buffer, 0, PART, True, lambda _: allowed.acquire(timeout=10), done.append)
+            threads.add([part])
+            added.append(number)
+
+    adder = threading.Thread(target=add)
+    adder.start()
+    adder.join(0.2)
+    assert adder.is_alive() and len(added) <= 4
+    for _ in range(10):
+        allowed.release()
+    adder.join(10)
+    threads.close(keeps=False)
+    assert done == [None] * 10
