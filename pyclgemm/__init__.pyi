@@ -23,7 +23,7 @@ from .errors import (
     ShapeError as ShapeError,
     UnsupportedError as UnsupportedError,
 )
-from .families.cpu.codegen import CpuConfig as CpuConfig
+from .families.cpu.config import CpuConfig as CpuConfig
 from .families.gemv.codegen import GemvConfig as GemvConfig, GemvUnitConfig as GemvUnitConfig
 from .families.mma.config import MatrixConfig as MatrixConfig
 from .families.small.codegen import SmallConfig as SmallConfig, SmallCpuConfig as SmallCpuConfig

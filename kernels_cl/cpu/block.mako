@@ -12,7 +12,7 @@ for (int strip = 0; strip < whole_tiles; strip += 16) {
     const int strip_end = min(strip + 16, whole_tiles);
     for (int p = 0; p < depth; ++p) {
         for (int tile = strip; tile < strip_end; ++tile) {
-            __global element *to = a_block + (tile * KC + p) * MR;
+            __global element *to = a_block + tile * A_STEP * MR + p * MR;
             #pragma unroll
             for (int r = 0; r < MR; ++r) {
                 to[r] = ${operand.entry("row_begin + tile * MR + r", "first_depth + p")};
@@ -22,15 +22,15 @@ for (int strip = 0; strip < whole_tiles; strip += 16) {
 }
 const extent last_row = row_begin + whole_tiles * MR;
 for (int p = 0; last_row < row_end && p < depth; ++p) {
-    __global element *to = a_block + (whole_tiles * KC + p) * MR;
+    __global element *to = a_block + whole_tiles * A_STEP * MR + p * MR;
     for (int r = 0; r < MR; ++r) {
         to[r] = last_row + r < row_end ? ${operand.entry("last_row + r", "first_depth + p")} : (element)(0);
     }
 }
 % else:
-// Copy A row by row, KC elements apart.
+// Copy A row by row, A_STEP elements apart.
 for (extent row = row_begin; row < row_begin + tiles * MR; ++row) {
-    __global element *a_row = a_block + (row - row_begin) * KC;
+    __global element *a_row = a_block + (row - row_begin) * A_STEP;
     % if operand.loads_vectors:
     int p = 0;
     for (; row < row_end && p + VW <= ${operand.filled}; p += VW) {

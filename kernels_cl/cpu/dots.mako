@@ -50,7 +50,7 @@ static inline element product_of(const element x, const element y)
 %>
 // ${cpu.MR} x ${columns} dot products at once${twice}, each a vector whose lanes add every VW-th product.
 element dots[MR * NR];
-const __global element *a_tile = a_block + (tile_row - row_begin) * KC;
+const __global element *a_tile = a_block + (tile_row - row_begin) * A_STEP;
 % if columns < cpu.NR:
 for (int j = 0; j < NR; j += ${columns}) {
     ${columns_at_once([plus("j", j) for j in range(columns)])}
@@ -83,7 +83,7 @@ vector ${declarators};
 int p = 0;
 for (; p + VW <= ${kernel.operands[1].filled}; p += VW) {
     % for r in rows:
-    const vector a${r} = *(const __global vector *)(${plus("a_tile", times(r, "KC"), "p")});
+    const vector a${r} = *(const __global vector *)(${plus("a_tile", times(r, "A_STEP"), "p")});
     % endfor
     % for j, _ in numbers:
     const vector x${j} = load_vector(b${j} + ${times(1 + kernel.pairs, "p")});
@@ -107,7 +107,7 @@ for (; p < depth; ++p) {
     const element y${j} = ${pair.format(j=j) if kernel.pairs else element.entry(f"b{j}", "p")};
     % endfor
     <%cpu_loop:repeat variable="r" condition="r < MR" turns="${cpu.MR}">
-    const element x = a_tile[${"r * KC + p" if cpu.MR > 1 else "p"}];
+    const element x = a_tile[${"r * A_STEP + p" if cpu.MR > 1 else "p"}];
     % for j, column in numbers:
     % if problem.complex or kernel.pairs:
     dots[${plus(row, column)}] += product_of(x, y${j});

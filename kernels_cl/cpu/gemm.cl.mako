@@ -8,25 +8,30 @@
 ## A packed element of int8 is a pair of neighbours along k, widened to int16, whose products are summed by one
 ## instruction. `first_depth`, `depth` and KC count packed elements.
 ##
+## Where few tiles would leave cores idle, k is divided among work-items as well. Each keeps its sums in
+## `parts`, and the last one to arrive at a block of the result adds them up, in the order of k; nobody waits.
+##
 ## With PACKB=0 B is read in place: by rows, or by dot products along k if it is column-major.
 ##
 ## Context: kernel (_CpuKernel), cpu (CpuConfig), in_tile, zeroed, and what all gemm templates see.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="panel" file="/common/panel.mako"/>
 <%namespace name="block" file="/cpu/block.mako"/>
+<%namespace name="parts" file="/cpu/parts.mako"/>
 <%namespace name="tile" file="/cpu/tile.mako"/>
 <%namespace name="result" file="/cpu/result.mako"/>
 <%namespace name="dots" file="/cpu/dots.mako"/>
 <%namespace name="pairs" file="/cpu/pairs.mako"/>
 <%
     a_operand, b_operand = kernel.operands
-    number = "own_group" if moved else "group"
+    number = "own_group" if moved else "block" if kernel.splits else "group"
 %>
 ${prelude.types()}
 ${panel.types()}
 ${result.types()}
 
 #define MR ${cpu.MR}  // rows of a tile in registers
+#define A_STEP ${cpu.row_step}  // elements from a row of a packed A to the next
 ${panel.defines()}
 ${panel.vectors()}
 ${prelude.address("a", problem.a, **a_operand.indices)}
@@ -59,6 +64,10 @@ ${panel.functions(b_operand)}
 
 % endif
 ${result.functions()}
+% if kernel.splits:
+
+${parts.functions()}
+% endif
 
 ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", arguments)}
 {
@@ -70,6 +79,13 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 % if moved:
     const extent own_groups = (m + rows_per_group - 1) / rows_per_group * groups_n;  // of a product
     const extent own_group = group % own_groups;
+% endif
+% if kernel.splits:
+    // Work-items with the same block have different slices of k.
+    const extent blocks = (m + rows_per_group - 1) / rows_per_group * groups_n;
+    const extent block = group % blocks;
+    const extent slice_begin = group / blocks * depth_per_slice;
+    const extent slice_end = min(slice_begin + depth_per_slice, k);
 % endif
     const extent group_begin = ${number} / groups_n * rows_per_group;
     const extent group_end = min(group_begin + rows_per_group, m);
@@ -106,11 +122,11 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
         const int tiles = (row_end - row_begin + MR - 1) / MR;
         % endif
         // Where k is 0, one round stores beta C, bias and activation.
-        extent first_depth = 0;
+        extent first_depth = ${kernel.first_depth};
         do {
             const int depth = min(${kernel.depths} - first_depth, (extent)KC);
-            const bool first = first_depth == 0;
-            % if kernel.result.ends_differently:
+            const bool first = first_depth == ${kernel.first_depth};
+            % if kernel.result.ends_differently and not kernel.splits:
             const bool last = first_depth + KC >= ${kernel.depths};
             % endif
 
@@ -132,17 +148,21 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 % endif
                 % if kernel.prefetches_b:
 
-                // Each tile prefetches some rows of the next panel; all at once would delay the loads
-                // of the tile.
-                const int fetched = column_end - first_column > NR ? (depth + tiles - 1) / tiles : 0;
+                // Each tile prefetches some rows of the panel that is packed next, here or in the next block of k; all
+                // at once would delay the loads of the tile.
+                const bool is_last_panel = column_end - first_column <= NR;
+                const extent next_column = is_last_panel ? column_begin : first_column + NR;
+                const extent next_depth = is_last_panel ? first_depth + KC : first_depth;
+                const int next_rows = min(${kernel.depths} - next_depth, (extent)KC);  // may be negative
+                const int fetched = (next_rows + tiles - 1) / tiles;
                 % endif
-                % if problem.bias == "column":
+                % if problem.bias == "column" and not kernel.splits:
 
                 ${result.load_bias()}
                 % endif
 
                 for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                    ${result.pointers()}
+                    ${parts.pointer() if kernel.splits else result.pointers()}
                     % if kernel.prefetches_result:
                     ${result.prefetch()}
                     % endif
@@ -152,7 +172,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                     ${tile.multiply()}
                     % endif
 
-                    ${result.finish()}
+                    ${parts.add() if kernel.splits else result.finish()}
                 }
             }
             first_depth += KC;
@@ -160,5 +180,9 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     }
     % if moved:
     }
+    % endif
+    % if kernel.splits:
+
+    ${parts.join()}
     % endif
 }

@@ -13,9 +13,9 @@
 %>\
 % if kernel.prefetches_b:
 const int tile = (tile_row - row_begin) / MR;
-for (int p = tile * fetched; p < min(depth, (tile + 1) * fetched); ++p) {
+for (int p = tile * fetched; p < min(next_rows, (tile + 1) * fetched); ++p) {
     % for j in range(cpu.vectors):
-    __builtin_prefetch(b + B_AT(first_depth + p, ${plus("first_column + NR", times(j, "VW"))}), 0, 2);
+    __builtin_prefetch(b + B_AT(next_depth + p, ${plus("next_column", times(j, "VW"))}), 0, 2);
     % endfor
 }
 % endif
@@ -27,7 +27,7 @@ vector ${sums};
 % endfor
 % endfor
 % endfor
-const __global ${element.real} *a_tile = (const __global ${element.real} *)(a_block + (tile_row - row_begin) * KC);
+const __global ${element.real} *a_tile = (const __global ${element.real} *)(a_block + (tile_row - row_begin) * A_STEP);
 % if kernel.in_place:
 const __global ${element.stored} *b_row =
     whole ? b + B_AT(first_depth, first_column) : (const __global ${element.stored} *)panel;
@@ -45,7 +45,7 @@ for (int p = 0; p < depth; ++p) {
     % endfor
     % for r, names in enumerate(kernel.sum_names):
     % for i, part in enumerate(kernel.sums):
-    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "KC"), i)}];
+    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "A_STEP"), i)}];
     % for j, name in enumerate(names):
     ${part}${name} = ${kernel.add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
     % endfor

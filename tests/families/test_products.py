@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 import pyclgemm
 from pyclgemm import CpuConfig, SmallConfig, SmallCpuConfig
 from pyclgemm.device.probe import SHFL
+from pyclgemm.families.cpu.grid import divide
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -178,6 +179,42 @@ def test_rows_of_b_that_are_read_in_place_are_divided_least(packed, conjugate, b
     config = CpuConfig(MR=1, NR=64, KC=128, VW=8, PACKB=packed)
     (launch,) = make_schedule(product, config, cpu(compute_units=4)).launches
     assert launch.global_size == (blocks * 4,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "bfloat16"])
+@pytest.mark.parametrize("config", [
+    replace(CPU, KC=256), replace(CPU, NR=8), replace(IN_PLACE, VW=4, NR=4),
+    replace(CPU, VW=1, NR=1),
+])  # fmt: skip
+def test_slices_of_k_of_few_tiles(queue, config, dtype):
+    activation = None if dtype == "complex64" else "tanh"
+    with imagined_traits(compute_units=5):
+        for layout in ("NN", "NT", "TN"):
+            trans = dict(zip(("trans_a", "trans_b"), layout, strict=True))
+            # Twice: the counters of arrivals are ready for the next launch.
+            check_gemm(queue, (7, 17, 700), dtype, config=config, **trans)
+            check_gemm(
+                queue, (7, 17, 700), dtype, config=config, c=ROW, beta=2.0, alpha=0.5, bias=2,
+                activation=activation, **trans,
+            )  # fmt: skip
+        panels = PackedLayout("panels", depth_block=config.KC, width=config.NR)
+        check_gemm(queue, (7, 17, 1100), dtype, config=config, pack=panels)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "batch", "slices"),
+    [
+        ((17, 168, 5272), "float32", None, 4),  # of three panels one core would have two
+        ((17, 168, 50), "float32", None, 1),  # adding up slices would take longer
+        ((1024, 1024, 1024), "float32", None, 1),
+        ((17, 168, 5272), "int8", None, 1),  # pairs along k
+        ((17, 168, 5272), "float32", 2, 1),
+    ],
+)
+def test_k_is_divided_where_few_tiles_would_leave_a_core_idle(sizes, dtype, batch, slices):
+    problem = GemmShape(*sizes, batch=batch).problem(dtype)
+    grid = divide(problem, CpuConfig(MR=6, NR=64, KC=128, VW=16), cpu(compute_units=2)).grid
+    assert grid.slices == slices
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

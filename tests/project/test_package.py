@@ -168,7 +168,7 @@ CHECKS = [
     "isinstance(config, CpuConfig)", "isinstance(config, (int, tiled.XgemmConfig))",
     "type(config) is SmallConfig", "family == 'indirect'", "config.family in ('small', 'gemv')",
     "'cpu' == record.path", "{CpuConfig: 1}[type(config)]",
-    "from pyclgemm.families.cpu.codegen import CpuConfig",
+    "from pyclgemm.families.cpu.config import CpuConfig",
 ]  # fmt: skip
 OTHERS = ["traits.type == 'cpu'", "record.kind == 'small'", "isinstance(config, Config)"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
 
-from ...codegen.config import Config
 from ...codegen.element import ElementType
 from ...codegen.kernel import GemmKernel, multiply_add
 from ...codegen.launch import Launch, arguments_of_matrix
@@ -21,81 +19,11 @@ from ...codegen.source import (
     zeroed,
 )
 from ...device.traits import DeviceTraits
-from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName, PackedLayout
-
-
-@dataclass(frozen=True)
-class CpuConfig(Config):
-    """CPU devices: one work-item for each core, which packs operands; explicit vectors.
-
-    Its blocks are those of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
-    Multiplication", ACM TOMS 34(3), 2008.
-
-    Attributes
-    ----------
-    MR : int
-        Rows of the register tile.
-    NR : int
-        Columns of the register tile, in elements.
-    KC : int
-        Depth of a block of k, of int8 in pairs; a packed panel of B is KC x NR. It is
-        a multiple of `VW` or divides it.
-    VW : int
-        Vector width in elements; `NR` is a multiple of it. A complex element counts once
-        and takes two components.
-    MC : int
-        About the rows of A that are packed at a time: blocks have equal lengths. B is packed
-        once for each block. A block of A should stay in the second-level cache.
-    PACKB : int
-        0 reads B where it lies, unless it must be conjugated: with few rows packing does not
-        pay. A column-major B is then multiplied by dot products along k; each sums the vectors
-        of a whole block of `KC`.
-    PREFETCHB, PREFETCHC : int
-        1 prefetches, while a panel of B is multiplied, the next panel before it is packed; and a
-        tile of the result while its sums are formed.
-
-    See Also
-    --------
-    gemm : Takes one as `config`.
-
-    Examples
-    --------
-    >>> from pyclgemm.device.traits import typical_traits
-    >>> from pyclgemm.families.registry import violations
-    >>> config = CpuConfig(MR=4, NR=16, KC=64, VW=8)
-    >>> violations(config, "float32", typical_traits("x86-64-v3"))
-    []
-    """
-
-    MR: Annotated[int, up_to(64)]
-    NR: Annotated[int, up_to(1024)]
-    KC: Annotated[int, up_to(4096)]
-    VW: Annotated[int, VECTOR_WIDTHS]
-    MC: Annotated[int, up_to(2**15)] = 512
-    PACKB: Annotated[int, FLAG] = 1
-    PREFETCHB: Annotated[int, FLAG] = 1
-    PREFETCHC: Annotated[int, FLAG] = 1
-
-    family: ClassVar[str] = "cpu"
-
-    @property
-    def vectors(self) -> int:
-        """Vectors in a row of the register tile."""
-        return self.NR // self.VW
-
-
-def reads_b_in_place(problem: GemmProblem, config: CpuConfig) -> bool:
-    """Whether the kernel reads B in place instead of packed panels."""
-    return is_read_in_place(problem.b, problem.packed is not None, config)
-
-
-def is_read_in_place(b: MatrixLayout, packed: bool, config: CpuConfig) -> bool:
-    """The same by the layout of B, and whether B was packed ahead."""
-    return not (packed or config.PACKB or b.conjugate)
-
+from .config import CpuConfig, reads_b_in_place
+from .grid import divide
 
 #: Sums of dot products that hide the latency of a multiply-add and fit the registers of AVX2.
 _DOTS_AT_ONCE = 12
@@ -159,6 +87,7 @@ class _CpuKernel:
     element: ElementType
     result: _CpuResult
     traits: DeviceTraits
+    splits: bool  # whether work-items share a block of the result, each with a slice of k
 
     def __post_init__(self) -> None:
         problem, config, element = self.problem, self.config, self.element
@@ -176,7 +105,8 @@ class _CpuKernel:
         self.operands = a, b
         # Whether packed elements are pairs along k, and the name of their number.
         self.pairs = b.pairs
-        self.depths = "pairs" if self.pairs else "k"
+        self.depths = "slice_end" if self.splits else "pairs" if self.pairs else "k"
+        self.first_depth = "slice_begin" if self.splits else "0"
         # An operand for each function that loads vectors.
         loaded = [a] if a.loads_vectors else []
         if self.in_place or self.by_dots or (self.packs_b and b.loads_vectors):
@@ -185,7 +115,7 @@ class _CpuKernel:
         self.prefetches_b = bool(config.PREFETCHB) and self.packs_b and order == "row"
         # Whether a tile of the result, or of its partial sums, is prefetched.
         by_rows = self.result.wide.converts or problem.out.order == "row"
-        self.prefetches_result = bool(config.PREFETCHC) and by_rows
+        self.prefetches_result = bool(config.PREFETCHC) and by_rows and not self.splits
         # Prefixes of a tile's sums: sums of complex products by Re(a) and by Im(a).
         self.sums = ("re", "im") if problem.complex else ("",)
         # The instruction that sums products of at least 4 pairs, if the text names it; and the
@@ -221,6 +151,7 @@ class _CpuResult:
     config: CpuConfig
     element: ElementType  # of A and B
     wide: ElementType  # of C, of the bias and of the result
+    splits: bool  # whether it adds up slices of k
 
     def __post_init__(self) -> None:
         problem, config, wide = self.problem, self.config, self.wide
@@ -240,7 +171,9 @@ class _CpuResult:
         self.store_has_step = in_vectors and _has_step(problem.out)
         # The functions that end a block of k: for a vector that may reach beyond the result, and
         # for a row of a whole tile.
-        self.functions = [_CpuFinish(self, count) for count in sorted({1, config.vectors})]
+        # Slices of k are added up vector by vector.
+        counts = {1} if self.splits else {1, config.vectors}
+        self.functions = [_CpuFinish(self, count) for count in sorted(counts)]
 
     def load(self, pointer: str, step: str, count: str) -> str:
         """Expression for a vector of which `count` elements exist, `step` apart."""
@@ -343,10 +276,17 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
     )
     if kernel.wide.converts:
         kernel.arguments += (Argument("partial", "output", kernel.wide.real),)
-    result = _CpuResult(problem, config, kernel.element, kernel.wide)
+    splits = divide(problem, config, traits).grid.slices > 1
+    if splits:
+        kernel.arguments += (
+            Argument("depth_per_slice", kernel.position_type),
+            Argument("parts", "output", kernel.element.real),
+            Argument("counters", "output", "int"),
+        )
+    result = _CpuResult(problem, config, kernel.element, kernel.wide, splits)
     return kernel.source(
         "gemm_cpu", "cpu/gemm.cl.mako", 1,
-        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result, traits),
+        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result, traits, splits),
         in_tile=_in_tile, zeroed=zeroed,
     )  # fmt: skip
 

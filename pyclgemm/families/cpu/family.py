@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...codegen.config import COMPLEX_VECTORS, STAGED_BYTES, Constraint, at_most, multiple
 from ...codegen.element import ElementType, epilogue_type, stored_bytes
@@ -15,68 +15,12 @@ from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..cost import Access, Coefficients, Costs, Place, Work
 from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch, point_table
-from .codegen import CpuConfig, generate_cpu, is_read_in_place, reads_b_in_place
+from .codegen import generate_cpu
+from .config import CpuConfig, is_read_in_place
+from .grid import divide
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
 _ALIGNMENT = 128
-
-#: Most work-items for each core. Runtimes assign them one by one: if a core wakes up late, or is
-#: taken away for a while, the others compute some of its work-items.
-_BLOCKS_PER_CORE = 2
-
-#: The cost of a late core, in blocks.
-_LATE_BLOCKS = 0.5
-
-#: Multiply-adds (of which 16 or 32 run at once) in the time of packing an element.
-_PACKING_COST = 16
-
-
-@dataclass(frozen=True)
-class CpuGrid:
-    """The division of the result into blocks of rows and columns, for cores."""
-
-    groups: int
-    rows_per_group: int
-    columns_per_group: int
-
-
-def cpu_grid(
-    m: int, n: int, units: int, config: CpuConfig, per_core: int = _BLOCKS_PER_CORE
-) -> CpuGrid:
-    """Divide an m x n result among `units` cores so that the busiest core has the least work.
-
-    Examples
-    --------
-    >>> cpu_grid(1024, 1024, 2, CpuConfig(MR=6, NR=64, KC=128, VW=16))
-    CpuGrid(groups=4, rows_per_group=516, columns_per_group=512)
-
-    >>> # Six panels make two equal parts, but four unequal ones.
-    >>> cpu_grid(1, 768, 2, CpuConfig(MR=1, NR=128, KC=32, VW=16))
-    CpuGrid(groups=2, rows_per_group=1, columns_per_group=384)
-    """
-    tiles_m, tiles_n = math.ceil(m / config.MR), math.ceil(n / config.NR)
-
-    def grid(by_m: int, by_n: int) -> CpuGrid:
-        rows = math.ceil(tiles_m / by_m) * config.MR
-        columns = math.ceil(tiles_n / by_n) * config.NR
-        return CpuGrid(math.ceil(m / rows) * math.ceil(n / columns), rows, columns)
-
-    def cost(grid: CpuGrid) -> float:
-        # The multiply-adds of a block, and the packing of its rows of A and columns of B.
-        rows, columns = grid.rows_per_group, grid.columns_per_group
-        block = rows * columns + _PACKING_COST * (rows + columns)
-        return (math.ceil(grid.groups / units) + _LATE_BLOCKS) * block
-
-    items = per_core * units
-    return min(
-        (
-            grid(by_m, by_n)
-            for by_m in range(1, min(items, tiles_m) + 1)
-            for by_n in range(1, min(items // by_m, tiles_n) + 1)
-        ),
-        key=cost,
-    )
-
 
 #: Most bytes of a row of a narrow result. With vectors of 64 bytes (float32, m = 2000, k = 500),
 #: transposing made results of 16 columns 2.2 to 3.9 times as fast, of 32 columns 1.4 to 2.1 times,
@@ -147,7 +91,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
         at_most("the elements of a packed block", _MOST_PACKED, lambda c: c.KC * c.MC),
         COMPLEX_VECTORS,
         multiple("NR", "VW"),
-        # Vectors read the rows of the packed A, which are KC apart, unless these are shorter.
+        # Vectors read the rows of the packed A, which have KC elements, unless these are shorter.
         Constraint(
             "KC must be a multiple of VW, or divide it",
             lambda c, dtype, traits: c.KC % c.VW == 0 or c.VW % c.KC == 0,
@@ -203,20 +147,13 @@ class CpuFamily(CpuTiles[CpuConfig]):
         problem = product.problem
         element = ElementType(problem.dtype, problem.precision.arithmetic)
         wide = epilogue_type(problem.result_dtype, problem.precision.arithmetic)
-        # Work-items are first divided among the products of a batch, then within each product.
-        sets = min(problem.products, _BLOCKS_PER_CORE * traits.compute_units)
-        units = math.ceil(traits.compute_units / sets)
-        # If rows of B are read in place, long runs are better: one block for each core.
-        runs = problem.b.order == "row" and reads_b_in_place(problem, config)
-        per_core = 1 if runs else _BLOCKS_PER_CORE
-        if problem.batch is not None and sets >= traits.compute_units:
-            units = per_core = 1
-        grid = cpu_grid(problem.m, problem.n, units, config, per_core)
-        groups = sets * grid.groups
+        division = divide(problem, config, traits)
+        grid = division.grid
         # A tall A is packed block by block; B is packed once for each block.
         blocks = max(1, round(grid.rows_per_group / config.MC))
         rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
-        elements = config.KC * (rows_per_block + (0 if problem.packed else config.NR))
+        elements = config.row_step * rows_per_block
+        elements += 0 if problem.packed else config.KC * config.NR
         group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
         values = {
             "rows_per_group": grid.rows_per_group,
@@ -224,12 +161,16 @@ class CpuFamily(CpuTiles[CpuConfig]):
             "columns_per_group": grid.columns_per_group,
             "workspace_per_group": group_bytes // element.real_bytes,
         }
-        workspaces = {"workspace": group_bytes * groups}
+        workspaces = {"workspace": group_bytes * division.groups}
+        if grid.slices > 1:
+            values["depth_per_slice"] = grid.depth_per_slice
+            workspaces["parts"] = grid.sums * element.bytes
+            workspaces["counters"] = 4 * grid.blocks
         if wide.converts:
             # It holds sums between blocks of k; with a single block it is not used.
             partials = problem.m * problem.n if problem.k > config.KC else 1
-            workspaces["partial"] = sets * partials * wide.bytes
-        return self.single_launch(product, config, traits, groups, values, workspaces)
+            workspaces["partial"] = division.sets * partials * wide.bytes
+        return self.single_launch(product, config, traits, division.groups, values, workspaces)
 
     def traffic(self, problem: GemmProblem, config: CpuConfig, run: Run) -> Traffic:
         """Register tiles read packed panels, from the caches."""
