@@ -11,6 +11,8 @@
 ## Where few tiles would leave cores idle, k is divided among work-items as well. Each keeps its sums in
 ## `parts`, and the last one to arrive at a block of the result adds them up, in the order of k; nobody waits.
 ##
+## Where k is shallow all panels of B are packed first, and stay in a cache.
+##
 ## With PACKB=0 B is read in place: by rows, or by dot products along k if it is column-major.
 ##
 ## Context: kernel (_CpuKernel), cpu (CpuConfig), in_tile, zeroed, and what all gemm templates see.
@@ -96,8 +98,11 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     const extent pairs = k / 2 + k % 2;  // along k; the last one of an odd k has a zero
 
     % endif
-    // Its workspace: ${"a panel of B, then " if kernel.has_panel else ""}KC columns of a block of rows of A.
-    % if kernel.has_panel:
+    // Its workspace: ${"panels of B, then " if kernel.sweeps else "a panel of B, then " if kernel.has_panel else ""}a block of rows of A.
+    % if kernel.sweeps:
+    __global element *panels = (__global element *)(workspace + group * workspace_per_group);
+    __global element *a_block = panels + ${kernel.depths} * columns_per_group;
+    % elif kernel.has_panel:
     __global element *panel = (__global element *)(workspace + group * workspace_per_group);
     __global element *a_block = panel + KC * NR;
     % else:
@@ -132,6 +137,22 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 
             ${block.pack(a_operand)}
 
+            % if kernel.sweeps:
+            // All panels of B stay in a cache, and rows of tiles are finished in turn: long runs of the result are written.
+            for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
+                __global element *panel = panels + (first_column - column_begin) * depth;
+                ${panel.pack(b_operand)}
+            }
+            for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
+                for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
+                    const __global element *panel = panels + (first_column - column_begin) * depth;
+                    % if problem.bias == "column":
+                    ${result.load_bias()}
+                    % endif
+                    ${result_tile()}
+                }
+            }
+            % else:
             for (extent first_column = column_begin; first_column < column_end; first_column += NR) {
                 % if problem.packed:
                 const long panels = (n + NR - 1) / NR;
@@ -162,19 +183,10 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 % endif
 
                 for (extent tile_row = row_begin; tile_row < row_end; tile_row += MR) {
-                    ${parts.pointer() if kernel.splits else result.pointers()}
-                    % if kernel.prefetches_result:
-                    ${result.prefetch()}
-                    % endif
-                    % if kernel.by_dots:
-                    ${dots.multiply()}
-                    % else:
-                    ${tile.multiply()}
-                    % endif
-
-                    ${parts.add() if kernel.splits else result.finish()}
+                    ${result_tile()}
                 }
             }
+            % endif
             first_depth += KC;
         } while (first_depth < ${kernel.depths});
     }
@@ -186,3 +198,18 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
     ${parts.join()}
     % endif
 }
+
+## The sums of a tile, and what becomes of them.
+<%def name="result_tile()" filter="trim">
+${parts.pointer() if kernel.splits else result.pointers()}
+% if kernel.prefetches_result:
+${result.prefetch()}
+% endif
+% if kernel.by_dots:
+${dots.multiply()}
+% else:
+${tile.multiply()}
+% endif
+
+${parts.add() if kernel.splits else result.finish()}
+</%def>

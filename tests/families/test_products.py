@@ -217,6 +217,20 @@ def test_k_is_divided_where_few_tiles_would_leave_a_core_idle(sizes, dtype, batc
     assert grid.slices == slices
 
 
+@pytest.mark.parametrize(
+    ("shape", "changes", "swept"),
+    [
+        (GemmShape(1320, 865, 9), {}, True),
+        (GemmShape(1320, 64, 9), {}, False),  # one panel
+        (GemmShape(1320, 865, 120), {}, False),  # panels that fill a cache
+        (GemmShape(1320, 865, 9), {"PACKB": 0}, False),
+    ],
+)
+def test_all_panels_are_packed_first_where_k_is_shallow(shape, changes, swept):
+    config = replace(CpuConfig(MR=6, NR=64, KC=128, VW=16), **changes)
+    assert divide(shape.problem(), config, cpu(compute_units=2)).sweeps == swept
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations_over_the_whole_range_and_beyond(queue, activation):
     one, infinite = np.ones((1, 1), np.float32), [-np.inf, np.inf, np.nan]

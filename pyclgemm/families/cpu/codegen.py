@@ -88,6 +88,7 @@ class _CpuKernel:
     result: _CpuResult
     traits: DeviceTraits
     splits: bool  # whether work-items share a block of the result, each with a slice of k
+    sweeps: bool  # whether all panels of B are packed before any is multiplied
 
     def __post_init__(self) -> None:
         problem, config, element = self.problem, self.config, self.element
@@ -112,7 +113,9 @@ class _CpuKernel:
         if self.in_place or self.by_dots or (self.packs_b and b.loads_vectors):
             loaded.append(b)
         self.loaders = list({operand.loader: operand for operand in loaded}.values())
-        self.prefetches_b = bool(config.PREFETCHB) and self.packs_b and order == "row"
+        self.prefetches_b = (
+            bool(config.PREFETCHB) and self.packs_b and order == "row" and not self.sweeps
+        )
         # Whether a tile of the result, or of its partial sums, is prefetched.
         by_rows = self.result.wide.converts or problem.out.order == "row"
         self.prefetches_result = bool(config.PREFETCHC) and by_rows and not self.splits
@@ -276,7 +279,8 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
     )
     if kernel.wide.converts:
         kernel.arguments += (Argument("partial", "output", kernel.wide.real),)
-    splits = divide(problem, config, traits).grid.slices > 1
+    division = divide(problem, config, traits)
+    splits = division.grid.slices > 1
     if splits:
         kernel.arguments += (
             Argument("depth_per_slice", kernel.position_type),
@@ -286,7 +290,10 @@ def generate_cpu(problem: GemmProblem, config: CpuConfig, traits: DeviceTraits) 
     result = _CpuResult(problem, config, kernel.element, kernel.wide, splits)
     return kernel.source(
         "gemm_cpu", "cpu/gemm.cl.mako", 1,
-        cpu=config, kernel=_CpuKernel(problem, config, kernel.element, result, traits, splits),
+        cpu=config,
+        kernel=_CpuKernel(
+            problem, config, kernel.element, result, traits, splits, division.sweeps
+        ),
         in_tile=_in_tile, zeroed=zeroed,
     )  # fmt: skip
 

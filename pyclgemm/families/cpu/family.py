@@ -153,7 +153,10 @@ class CpuFamily(CpuTiles[CpuConfig]):
         blocks = max(1, round(grid.rows_per_group / config.MC))
         rows_per_block = math.ceil(grid.rows_per_group / blocks / config.MR) * config.MR
         elements = config.row_step * rows_per_block
-        elements += 0 if problem.packed else config.KC * config.NR
+        if division.sweeps:
+            elements += min(problem.k, config.KC) * grid.columns_per_group
+        elif not problem.packed:
+            elements += config.KC * config.NR
         group_bytes = math.ceil(elements * element.bytes / _ALIGNMENT) * _ALIGNMENT
         values = {
             "rows_per_group": grid.rows_per_group,
