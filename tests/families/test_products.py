@@ -192,13 +192,13 @@ def test_slices_of_k_of_few_tiles(queue, config, dtype):
         for layout in ("NN", "NT", "TN"):
             trans = dict(zip(("trans_a", "trans_b"), layout, strict=True))
             # Twice: the counters of arrivals are ready for the next launch.
-            check_gemm(queue, (7, 17, 700), dtype, config=config, **trans)
+            check_gemm(queue, (7, 17, 2500), dtype, config=config, **trans)
             check_gemm(
-                queue, (7, 17, 700), dtype, config=config, c=ROW, beta=2.0, alpha=0.5, bias=2,
+                queue, (7, 17, 2500), dtype, config=config, c=ROW, beta=2.0, alpha=0.5, bias=2,
                 activation=activation, **trans,
             )  # fmt: skip
         panels = PackedLayout("panels", depth_block=config.KC, width=config.NR)
-        check_gemm(queue, (7, 17, 1100), dtype, config=config, pack=panels)
+        check_gemm(queue, (7, 17, 2500), dtype, config=config, pack=panels)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,7 @@ def test_slices_of_k_of_few_tiles(queue, config, dtype):
     [
         ((17, 168, 5272), "float32", None, 4),  # of three panels one core would have two
         ((17, 168, 50), "float32", None, 1),  # adding up slices would take longer
+        ((7, 16, 136), "float32", None, 1),  # waking a core would
         ((1024, 1024, 1024), "float32", None, 1),
         ((17, 168, 5272), "int8", None, 1),  # pairs along k
         ((17, 168, 5272), "float32", 2, 1),
