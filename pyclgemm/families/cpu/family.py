@@ -62,6 +62,8 @@ _CHAINS = 8
 #: Multiply-adds in the time of one for a sum outside the registers, which is loaded and stored for
 #: each depth and waits for itself.
 _SPILLED = 4
+#: Multiply-adds of vectors in the time of adding up the lanes of one, which ends a dot product.
+_ADDING_LANES = 8
 #: Bytes of memory that could be read in the time until the first ones of a run of B arrive that is
 #: read in place: runs are far apart, so none is fetched ahead.
 _RUN_BYTES = 512
@@ -221,9 +223,12 @@ class CpuFamily(CpuTiles[CpuConfig]):
         dots = place.layout.order != "row"
         is_followed = block <= _FOLLOWED_ROWS and not dots
         run = block if dots else config.NR
+        # The lanes of each sum of a tile are added up once for each block of k.
+        lanes = max(1, costs.traits.vector_bytes // STAGED_BYTES[costs.dtype])
+        ends = 1 + _ADDING_LANES * lanes * config.MR / block
         return Access(
             cache=costs.cache_byte * config.NR * costs.stored,
-            turned=costs.multiply_add * config.NR if dots else 0.0,
+            turned=costs.multiply_add * config.NR * ends if dots else 0.0,
             # The time until the first elements of a run arrive.
             packed=0.0 if is_followed else costs.memory_byte * _RUN_BYTES / run,
         )
