@@ -182,7 +182,8 @@ def _busy_threads(context: cl.Context, device: cl.Device) -> tuple[dict[int, flo
     buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, 4 * items)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
-        program = cl.Program(context, filled("probe/busy.cl.mako")).build(devices=[device])
+        source = filled("probe/busy.cl.mako")
+        program = cl.Program(context, source).build(devices=[device], cache_dir=False)
     kernel = new_kernel(program, "probe")
     kernel.set_args(cl.cltypes.int(_STEPS), buffer)
     caller = threading.get_native_id()

@@ -96,6 +96,20 @@ def test_why_nothing_is_bound(fresh, context, device, traits, variable, value, r
         assert place_threads(context, device) == Placement(reason=reason)
 
 
+def test_the_probe_is_not_a_binary_that_pyopencl_kept(monkeypatch, context, device, traits):
+    """It may be another processor's, of the same name."""
+    if traits.type != "cpu":
+        pytest.skip("threads of CPU runtimes")
+    asked = []
+    monkeypatch.setattr("pyopencl._PYOPENCL_NO_CACHE", False)
+    monkeypatch.setattr(
+        "pyopencl.cache._create_built_program_from_source_cached",
+        lambda *one, **_: asked.append(one),
+    )
+    threads._busy_threads(context, device)
+    assert not asked
+
+
 @pytest.mark.parametrize(
     ("busy", "cpus", "computes", "wanted"),
     [
