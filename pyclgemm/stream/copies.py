@@ -152,11 +152,12 @@ class Copies:
     def add(self, parts: Iterable[Part]) -> None:
         """Let parts be copied, after those that were added before in their direction.
 
-        It first waits while very many are to go up: a caller who runs ahead takes Python's time
-        from the threads.
+        Parts to the device first wait while very many do: a caller who runs ahead takes Python's
+        time from the threads.
         """
+        parts = list(parts)
         with self._changed:
-            while len(self._waiting[True]) >= _MOST_WAITING:
+            while any(part.is_up for part in parts) and len(self._waiting[True]) >= _MOST_WAITING:
                 self._room.wait()
             for part in parts:
                 self._waiting[part.is_up].append(part)

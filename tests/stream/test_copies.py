@@ -93,8 +93,13 @@ def test_who_adds_waits_while_many_parts_wait(queue, buffer, monkeypatch):
     adder.start()
     adder.join(0.2)
     assert adder.is_alive() and len(added) <= 4
+    down = Part(buffer, 0, PART, False, lambda _: None, done.append)
+    other = threading.Thread(target=threads.add, args=([down],))
+    other.start()
+    other.join(5)
+    assert not other.is_alive()  # parts that come down wait for none
     for _ in range(10):
         allowed.release()
     adder.join(10)
     threads.close(keeps=False)
-    assert done == [None] * 10
+    assert done == [None] * 11
