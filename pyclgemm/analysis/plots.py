@@ -135,8 +135,9 @@ def _log_axis(axis: Any, base: int, ticks: Any, formatter: Any, label: str | Non
 
 def ranges(median: Any, low: Any, high: Any) -> Any:
     """Return the lengths of error bars from `low` to `high`, as ``errorbar`` takes them."""
-    return [[m - one for m, one in zip(median, low, strict=True)],
-            [one - m for m, one in zip(median, high, strict=True)]]  # fmt: skip
+    # A quartile that equals the median may be beyond it by a rounding.
+    return [[max(0, m - one) for m, one in zip(median, low, strict=True)],
+            [max(0, one - m) for m, one in zip(median, high, strict=True)]]  # fmt: skip
 
 
 def label_points(

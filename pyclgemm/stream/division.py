@@ -36,8 +36,8 @@ _RING = 3
 #: rough estimate are followed through time, and for each of these times one, up to the last number,
 #: with predicted times of its products.
 _LONG, _FOLLOWED, _PREDICTED = 0.2, 40, 16
-#: Tiles of a plan that are followed; more take as long as these on average.
-_MOST_TILES = 200
+#: Products of a plan that are followed; more take as long as these on average.
+_MOST_PRODUCTS = 2000
 #: The least part of the speed of all devices that a device must add. What a slower one adds, it
 #: takes away: it occupies the host's cores and memory, which the others' transfers need.
 _LEAST_PART = 1 / 8
@@ -107,7 +107,9 @@ def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSecon
     """The plan with the seconds that it takes if each of its products takes as long as is said."""
     tiles = tiles_of(task, plan.rows, plan.columns)
     own = tiles if share.part == 1 else tiles[: math.ceil(len(tiles) * share.part)]
-    own = own[:_MOST_TILES]
+    own = own[: _MOST_PRODUCTS // max(1, -(-task.k // plan.depth))]
+    if not own:
+        return plan
     seconds = seconds_of(task, plan, own, products)
     done = sum(tile.block.size for tile in own) / (task.m * task.n)
     return replace(plan, seconds=seconds / done)

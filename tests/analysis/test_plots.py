@@ -12,8 +12,15 @@ from pyclgemm.analysis.plots import (  # noqa: E402
     figure_file,
     label_points,
     log_axis,
+    ranges,
     ratio_axis,
 )
+
+
+def test_error_bars_have_no_negative_length():
+    after = np.nextafter(2.0, 3.0)
+    assert ranges([2.0, 2.0], [1.0, after], [4.0, 2.0]) == [[1.0, 0], [2.0, 0]]
+    assert ranges([after], [2.0], [2.0])[1] == [0]
 
 
 def test_labels_overlap_neither_one_another_nor_points_nor_lines(tmp_path):
