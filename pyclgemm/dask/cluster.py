@@ -14,7 +14,8 @@ import pyopencl as cl
 from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.queues import devices as working_devices
 from ..device.threads import VARIABLE as PIN_THREADS
-from ..errors import ArgumentError, UnsupportedError, shown, wrong_type
+from ..errors import ArgumentError, UnsupportedError, shown
+from ..runtime.arguments import check_flag
 from .device_blocks import CACHED_PART, TASKS
 from .devices import RESOURCE, Devices
 from .placement import Placement
@@ -69,8 +70,7 @@ def local_cluster(
     >>> with local_cluster() as cluster, Client(cluster):  # doctest: +SKIP
     ...     c = matmul(a, b).compute()
     """
-    if not isinstance(processes, bool):
-        raise wrong_type("processes", processes, "True or False")
+    check_flag("processes", processes)
     ranks = _ranks(devices)
     times = Counter(ranks)
     address = options.pop("dashboard_address", ":8787")

@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AllocationError
-from .plan import LINE_BYTES, DevicePlan, Member, StreamPlan, Task, padded, tiles_of
+from .plan import (
+    DevicePlan,
+    Member,
+    StreamPlan,
+    Task,
+    begins_shallow,
+    blocks_of,
+    padded,
+    slot_bytes,
+    sum_bytes,
+    tiles_of,
+)
 from .timeline import STEP_SECONDS, ProductSeconds, seconds_of
 
 #: Numbers of tiles along a dimension, and of panels along k, that are compared.
@@ -32,10 +43,13 @@ _RESULTS = 2
 #: Panels on their way: one is multiplied, one waits, and one arrives. A shallow one hides little,
 #: so one more is on its way where there is one.
 _RING = 3
-#: Products that are predicted to take this long are worth some ms: so many of the best plans by a
-#: rough estimate are followed through time, and for each of these times one, up to the last number,
-#: with predicted times of its products.
-_LONG, _FOLLOWED, _PREDICTED = 0.2, 40, 16
+#: Seconds from which on a product is worth a longer search for its plan, which takes some ms.
+_LONG = 0.2
+#: The plans of a long product that are followed through time: the best by a rough estimate.
+_FOLLOWED = 40
+#: Most plans that are followed with the predicted times of their own products; there is one for
+#: each `_LONG` that the product takes.
+_PREDICTED = 16
 #: Products of a plan that are followed; more take as long as these on average.
 _MOST_PRODUCTS = 2000
 #: The least part of the speed of all devices that a device must add. What a slower one adds, it
@@ -179,25 +193,15 @@ class _Tiling:
         self.rows, self.columns, self.depth = rows, columns, depth
         self.panels = np.maximum(1, np.ceil(task.k / depth))
         #: The part of a full panel that the first one has.
-        rest = task.k % depth
-        is_shallow = (rest > 0) & (task.steps[2] == 1) & (not member.in_place & {"a", "b"})
-        self.first = np.where(is_shallow, rest / depth, np.minimum(1, task.k / depth))
+        rest = (task.k % depth) * begins_shallow(task, member)
+        self.first = np.where(rest > 0, rest / depth, np.minimum(1, task.k / depth))
         self.down, self.across = np.ceil(task.m / rows), np.ceil(task.n / columns)
         #: The bytes of an element of a tile.
-        self.sums = np.where(self.panels > 1, task.sum_bytes, task.result_bytes)
-        blocks: dict[str, tuple[Any, Any, Any]] = {
-            "a": (rows, depth, task.operand_bytes), "b": (depth, columns, task.operand_bytes),
-            "out": (rows, columns, self.sums),
-        }  # fmt: skip
+        self.sums = sum_bytes(task, depth)
+        blocks = blocks_of(rows, columns, depth)
         #: Of each matrix: bytes of a block, and whether kernels use it where it lies.
-        self.sizes: dict[str, Column] = {}
-        self.here: dict[str, Column] = {}
-        for name, (height, width, itemsize) in blocks.items():
-            count, length = (width, height) if name in task.by_columns else (height, width)
-            step = np.maximum(1, LINE_BYTES // itemsize)
-            lead = np.where(length > 1, np.ceil(length / step) * step, 1)
-            self.sizes[name] = count * lead * itemsize
-            self.here[name] = np.full(rows.shape, name in member.in_place)
+        self.sizes = slot_bytes(task, rows, columns, depth)
+        self.here = {name: np.full(rows.shape, name in member.in_place) for name in blocks}
         # A tile that is summed in another type than the result's is no part of `out`.
         self.here["out"] &= self.sums == task.result_bytes
         possible = np.ones(rows.shape, bool)

@@ -8,10 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from numpy.typing import NDArray
 
 #: Bytes to which the lines of a block are padded on a device, so that kernels read them in vectors.
 LINE_BYTES = 256
+
+#: One size, or an array of those that are compared.
+Size = TypeVar("Size", int, NDArray[Any])
 
 
 class Block(NamedTuple):
@@ -123,14 +128,19 @@ class DevicePlan:
         )
 
 
-def panel_edges(task: Task, member: Member, depth: int) -> list[int]:
-    """Where panels begin along k, and the end of the last one.
+def begins_shallow(task: Task, member: Member) -> bool:
+    """Whether a shallow panel is the first one along k, as everything waits for it.
 
-    The first one is the shallow one, as everything waits for it, unless panels should begin at
-    chunks of a store, or at the aligned addresses of a matrix that kernels read where it lies.
+    It is the last one if panels should begin at chunks of a store, or at the aligned addresses of a
+    matrix that kernels read where it lies.
     """
+    return task.steps[2] == 1 and not member.in_place & {"a", "b"}
+
+
+def panel_edges(task: Task, member: Member, depth: int) -> list[int]:
+    """Where panels begin along k, and the end of the last one."""
     rest = task.k % depth
-    if rest and task.steps[2] == 1 and not member.in_place & {"a", "b"}:
+    if rest and begins_shallow(task, member):
         return [0, *range(rest, task.k + 1, depth)]
     return [*range(0, task.k, depth), task.k] if task.k else [0, 0]
 
@@ -175,29 +185,31 @@ class StreamPlan:
         return "\n".join([heading, *map(str, self.devices), *self.left_out])
 
 
-def padded(length: int, itemsize: int) -> int:
+def padded(length: Size, itemsize: Any) -> Size:
     """The elements from one line of a block on a device to the next."""
-    step = max(1, LINE_BYTES // itemsize)
-    return -(-length // step) * step if length > 1 else max(1, length)
+    step = LINE_BYTES // itemsize
+    lead: Size = 1 + (length > 1) * (-(-length // step) * step - 1)
+    return lead
 
 
-def block_bytes(rows: int, columns: int, itemsize: int, *, by_columns: bool) -> int:
-    """The bytes of a block on a device, whose lines are its rows or its columns."""
-    count, length = (columns, rows) if by_columns else (rows, columns)
-    return count * padded(length, itemsize) * itemsize
+def blocks_of(rows: Size, columns: Size, depth: Size) -> dict[str, tuple[Size, Size]]:
+    """The rows and columns of a panel of "a" and of "b", and of a tile "out"."""
+    return {"a": (rows, depth), "b": (depth, columns), "out": (rows, columns)}
 
 
-def slot_bytes(task: Task, rows: int, columns: int, depth: int) -> dict[str, int]:
+def sum_bytes(task: Task, depth: Size) -> Size:
+    """The bytes of an element of a tile: several panels may be summed in another type."""
+    return task.sum_bytes + (depth >= task.k) * (task.result_bytes - task.sum_bytes)
+
+
+def slot_bytes(task: Task, rows: Size, columns: Size, depth: Size) -> dict[str, Size]:
     """The bytes of a panel of "a" and of "b", and of a tile "out", on a device."""
-    sums = task.result_bytes if depth >= task.k else task.sum_bytes
-    blocks = {
-        "a": (rows, depth, task.operand_bytes), "b": (depth, columns, task.operand_bytes),
-        "out": (rows, columns, sums),
-    }  # fmt: skip
-    return {
-        name: block_bytes(*block, by_columns=name in task.by_columns)
-        for name, block in blocks.items()
-    }
+    sizes = {}
+    for name, (height, width) in blocks_of(rows, columns, depth).items():
+        count, length = (width, height) if name in task.by_columns else (height, width)
+        itemsize = sum_bytes(task, depth) if name == "out" else task.operand_bytes
+        sizes[name] = count * padded(length, itemsize) * itemsize
+    return sizes
 
 
 def tiles_of(task: Task, rows: int, columns: int) -> tuple[Tile, ...]:

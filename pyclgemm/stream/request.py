@@ -28,6 +28,7 @@ from ..problem.matrix import parse_transposition
 from ..problem.precision import is_complex
 from ..problem.product import Product
 from ..runtime.arrays import SHARED
+from ..runtime.queue_state import PreparedCalls
 from ..selection.select import Choice
 from .buffers import can_be_in_place
 from .call import Device, StreamCall
@@ -265,16 +266,18 @@ def products_of(device: Device, call: StreamCall) -> ProductSeconds:
     def seconds(m: int, n: int, k: int) -> float:
         is_whole = k >= call.k
         key = (*facts, m, n, k, is_whole)
-        if key not in _known_seconds:
+        known = _known_seconds.get(key)
+        if known is None:
             choice = _choice(device, call, m, n, k, is_whole=is_whole)[1]
-            _known_seconds[key] = choice.seconds or 2e-9 * m * n * max(1, k)
-        return _known_seconds[key]
+            known = choice.seconds or 2e-9 * m * n * max(1, k)
+            _known_seconds.keep(key, known)
+        return known
 
     return seconds
 
 
 #: Predicted seconds of products of panels, by what they depend on.
-_known_seconds: dict[tuple[Any, ...], float] = {}
+_known_seconds: PreparedCalls[float] = PreparedCalls(most=4096)
 
 
 @functools.lru_cache(maxsize=256)

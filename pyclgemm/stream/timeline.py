@@ -62,9 +62,8 @@ def seconds_of(
     rate_a, rate_b = (
         0.0 if one in member.in_place else task.operand_bytes / member.up for one in ("a", "b")
     )
-    sums = task.sum_bytes if len(depths) > 1 else task.result_bytes
-    is_here = "out" in member.in_place and sums == task.result_bytes
-    up_out, down_out = (0.0 if is_here else sums / one for one in (member.up, member.down))
+    tile_bytes = plan.bytes_down / (task.m * task.n)  # of an element that travels
+    up_out, down_out = tile_bytes / member.up, tile_bytes / member.down
     a, b = _Strips(plan.a_slots, len(depths)), _Strips(plan.b_slots, len(depths))
     holds_b = plan.b_slots >= len(depths) * -(-task.n // plan.columns)
     link, computed, written = _Link(), 0.0, deque([0.0] * plan.results)
