@@ -72,9 +72,9 @@ def test_what_holds_opencl_objects_says_why_it_is_refused(queue, name):
 def test_data_is_copied(queue, name, copied):
     data = DATA[name](queue) if name in ("Choice", "StreamPlan") else DATA[name]
     got = copied(data)
-    assert type(got) is type(data) and (str(got), repr(got)) == (str(data), repr(data))
+    assert type(got) is type(data) and str(got) == str(data)
     if isinstance(data, Exception):
-        assert (got.args, vars(got)) == (data.args, vars(data))
+        assert (repr(got), got.args, vars(got)) == (repr(data), data.args, vars(data))
     elif name == "Epilogue":
         np.testing.assert_array_equal(got.bias, data.bias)
     else:

@@ -165,7 +165,7 @@ REFUSED = [
     (lambda: pd.local_cluster("0"), "devices is '0'"),
     (lambda: pd.local_cluster([]), "devices is empty"),
     (lambda: pd.local_cluster(["none such"]), "'none such'"),
-    (lambda: pd.local_cluster(processes=2), "processes is a int"),
+    (lambda: pd.local_cluster(processes=2), "processes is 2; True or False is wanted"),
 ]  # fmt: skip
 
 
