@@ -144,7 +144,15 @@ for (int p = 0; p < depth; ++p) {
         }
         % endif
     } else {
+        % if cpu.NR == cpu.VW or operand.pairs:
         for (int j = 0; j < NR; ++j) {
+        % else:
+        int j = 0;
+        for (; j + VW <= columns; j += VW) {
+            *(__global vector *)(panel_row + j) = ${operand.loader}(b_row + j);
+        }
+        for (; j < NR; ++j) {
+        % endif
             panel_row[j] = j < columns ? ${operand.converted("b_row", "j")} : (element)(0);
         }
     }

@@ -49,10 +49,10 @@ static inline element product_of(const element x, const element y)
     pointer = "dots" if element.parts == 1 else f"({element.real} *)dots"
 %>
 // ${cpu.MR} x ${columns} dot products at once${twice}, each a vector whose lanes add every VW-th product.
-element dots[MR * NR];
+element dots[MR * NR]${" = {0}" if columns < cpu.NR else ""};
 const __global element *a_tile = a_block + (tile_row - row_begin) * A_STEP;
 % if columns < cpu.NR:
-for (int j = 0; j < NR; j += ${columns}) {
+for (int j = 0; j < tile_columns; j += ${columns}) {
     ${columns_at_once([plus("j", j) for j in range(columns)])}
 }
 % else:

@@ -202,6 +202,9 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
 ## The sums of a tile, and what becomes of them.
 <%def name="result_tile()" filter="trim">
 ${parts.pointer() if kernel.splits else result.pointers()}
+% if kernel.counts_columns:
+const int tile_columns = min(column_end - first_column, (extent)NR);
+% endif
 % if kernel.prefetches_result:
 ${result.prefetch()}
 % endif

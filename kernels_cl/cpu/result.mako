@@ -272,7 +272,6 @@ __builtin_prefetch(${in_tile(name, r, str(j))}, 1, 3);
     columns = "tile_columns - j * VW" if cpu.vectors > 1 else "tile_columns"
 %>
 const int tile_rows = min(row_end - tile_row, (extent)MR);
-const int tile_columns = min(column_end - first_column, (extent)NR);
 % if problem.activation:
 // A whole tile stays in registers. An activation of each of its vectors would be too much code.
 if (tile_rows == MR && tile_columns == NR && !last) {

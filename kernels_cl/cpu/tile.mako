@@ -4,13 +4,6 @@
 ## position (`tile_row`, `first_column`), its block (`row_begin`, `first_depth`, `depth`) and the packed
 ## operands (`a_block`, `panel`).
 <%def name="multiply()" filter="trim">
-<%
-    def loaded(j):
-        """Vector j of a row of B."""
-        if not kernel.in_place:
-            return f"b_row[{j}]"
-        return f"{kernel.operands[1].loader}({plus('b_row', times(j, 'VW'))}{', b_half' if kernel.pairs else ''})"
-%>\
 % if kernel.prefetches_b:
 const int tile = (tile_row - row_begin) / MR;
 for (int p = tile * fetched; p < min(next_rows, (tile + 1) * fetched); ++p) {
@@ -35,25 +28,16 @@ const long b_step = whole ? b_row_stride : NR;
 % else:
 const __global vector *b_row = (const __global vector *)panel;
 % endif
-for (int p = 0; p < depth; ++p) {
-    % if kernel.pairs and kernel.in_place:
-    // A zero in A follows an odd k: the other factor may be any.
-    const long b_half = 2 * (first_depth + p) + 1 < k ? b_step : 0;
-    % endif
-    % for j in range(cpu.vectors):
-    const vector b${j} = ${loaded(j)};
-    % endfor
-    % for r, names in enumerate(kernel.sum_names):
-    % for i, part in enumerate(kernel.sums):
-    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "A_STEP"), i)}];
-    % for j, name in enumerate(names):
-    ${part}${name} = ${kernel.add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
-    % endfor
-    % endfor
-    % endfor
-    a_tile += ${times(element.parts, "MR" if kernel.a_by_column else 1)};
-    b_row += ${times(1 + kernel.pairs, "b_step") if kernel.in_place else "VECTORS"};
+% if len(kernel.widths) == 1:
+${add_products(cpu.vectors)}
+% else:
+// The columns that remain at the right end may need fewer vectors.
+% for count, fewer in zip(kernel.widths, [*kernel.widths[1:], 0]):
+${"} else " if count < cpu.vectors else ""}${f"if (tile_columns > {times(fewer, 'VW')}) " if fewer else ""}{
+    ${add_products(count)}
+% endfor
 }
+% endif
 % if problem.complex:
 % for names in kernel.sum_names:
 % for name in names:
@@ -61,4 +45,34 @@ const vector ${name} = re${name} + times_i(im${name});
 % endfor
 % endfor
 % endif
+</%def>
+
+## Adds the products of all depths of the block, for the first `count` vectors of each row.
+<%def name="add_products(count)" filter="trim">
+<%
+    def loaded(j):
+        """Vector j of a row of B."""
+        if not kernel.in_place:
+            return f"b_row[{j}]"
+        return f"{kernel.operands[1].loader}({plus('b_row', times(j, 'VW'))}{', b_half' if kernel.pairs else ''})"
+%>\
+for (int p = 0; p < depth; ++p) {
+    % if kernel.pairs and kernel.in_place:
+    // A zero in A follows an odd k: the other factor may be any.
+    const long b_half = 2 * (first_depth + p) + 1 < k ? b_step : 0;
+    % endif
+    % for j in range(count):
+    const vector b${j} = ${loaded(j)};
+    % endfor
+    % for r, names in enumerate(kernel.sum_names):
+    % for i, part in enumerate(kernel.sums):
+    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "A_STEP"), i)}];
+    % for j, name in enumerate(names[:count]):
+    ${part}${name} = ${kernel.add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
+    % endfor
+    % endfor
+    % endfor
+    a_tile += ${times(element.parts, "MR" if kernel.a_by_column else 1)};
+    b_row += ${times(1 + kernel.pairs, "b_step") if kernel.in_place else "VECTORS"};
+}
 </%def>

@@ -55,6 +55,7 @@ class Work:
     rounds: float = 1.0  # latencies of a tile: its first slab, each step that joins sums
     exposed: float = 1.0  # the fraction of a slab's latency that other slabs in flight do not hide
     tiles: int = 1  # of a work-group
+    grain: int = 0  # columns of which the last tile computes a multiple; 0: the whole tile
     swapped: bool = False  # whether rows of the tile are columns of the result
     local: float = 0.0  # seconds of reading a slab from local memory
     cache: float = 0.0  # seconds of reading a slab from the second-level cache
@@ -306,6 +307,7 @@ class WorkTable:
     ) -> None:
         self._units = float(units)
         self.work = _columns(work, Work)
+        self.work["grain"] = np.where(self.work["grain"], self.work["grain"], self.work["columns"])
         self._swapped, self._fills = self.work["swapped"] > 0, self.work["fill"] > 0
         self._set(_columns(coefficients, Coefficients))
 
@@ -362,8 +364,9 @@ class WorkTable:
         step, ends, operand, result, join, waiting = others
         m, n, k = (np.maximum(size, 1) for size in (m, n, k))
         rows, columns = np.where(self._swapped, n, m), np.where(self._swapped, m, n)
-        tiles = np.ceil(rows / w["rows"]) * np.ceil(columns / w["columns"]) * products
-        tiles = np.ceil(tiles / w["tiles"])
+        computed = np.ceil(columns / w["grain"]) * w["grain"]
+        tiles = np.ceil(rows / w["rows"]) * (computed / w["columns"]) * products
+        tiles = np.where(w["tiles"] > 1, np.ceil(tiles / w["tiles"]), tiles)
         slabs = np.ceil(k / w["depth"])
         # Without FILL a compute unit computes whole tiles, as many at a time as are resident. With
         # FILL all slabs are divided evenly among the work-groups.

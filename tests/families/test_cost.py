@@ -72,6 +72,9 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         ({"columns": 20, "swapped": True, "local": 1.0}, {}, 10),
         ({"columns": 20, "local": 1.0}, {}, 10),
         ({"columns": 15, "swapped": True, "local": 1.0}, {}, 2 * 10),
+        # The last tile of a row of tiles computes as many grains as it needs.
+        ({"rows": 2, "columns": 20, "grain": 5, "local": 1.0}, {}, 4 * 10),
+        ({"rows": 2, "columns": 15, "grain": 5, "swapped": True, "local": 1.0}, {}, 5 * 10),
         # The 60 slabs are divided evenly among one or three work-groups of each unit.
         ({"fill": 1, "local": 1.0}, {}, 15),
         ({"fill": 3, "local": 1.0}, {}, 15),
@@ -130,7 +133,8 @@ counts = st.integers(1, 300)
 works = st.builds(
     Work, counts, counts, st.integers(1, 64), some, fill=st.integers(0, 3),
     resident=st.integers(1, 16), alone=st.floats(1.0, 4.0), tiles=st.integers(1, 64),
-    swapped=st.booleans(), local=some, cache=some, loads=some, turned=some, store=some, join=some,
+    grain=st.sampled_from((0, 1, 8)), swapped=st.booleans(),
+    local=some, cache=some, loads=some, turned=some, store=some, join=some,
     packs=st.integers(0, 2), packed_a=some, packed_b=some, operand=some, result=some,
     descriptors=st.integers(0, 1),
 )  # fmt: skip

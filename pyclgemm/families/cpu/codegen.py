@@ -129,6 +129,11 @@ class _CpuKernel:
         # The names of the vectors of sums, for each row of a tile.
         vectors = range(config.vectors)
         self.sum_names = [[f"sum{r}_{j}" for j in vectors] for r in range(config.MR)]
+        # Numbers of vectors of a row that are multiplied: all, or those that the last columns need.
+        self.widths = [config.vectors] if self.by_dots else _halves(config.vectors)
+        # Whether a tile asks for the number of its columns.
+        narrows = len(self.widths) > 1 or (self.by_dots and self.dot_columns < config.NR)
+        self.counts_columns = narrows or not self.splits
         # Selector that exchanges the real and imaginary parts of a vector.
         self.swapped = ".s" + "".join(f"{i ^ 1:x}" for i in range(2 * config.VW))
 
@@ -251,6 +256,11 @@ class _CpuFinish:
             pointer = f"bias + {times(plus('tile_row', r), 'bias_stride')}"
             pairs.append((f"const __global {wide.stored} *bias", pointer))
         return pairs
+
+
+def _halves(count: int) -> list[int]:
+    """`count`, and its halves rounded up, to 1."""
+    return [count, *_halves(math.ceil(count / 2))] if count > 1 else [count]
 
 
 def _has_step(layout: MatrixLayout | None) -> bool:

@@ -203,6 +203,7 @@ class CpuFamily(CpuTiles[CpuConfig]):
             config.NR,
             1,  # a block may have any depth
             unused * max(1.0, _CHAINS / sums),
+            grain=config.VW,
             loads=costs.multiply_add
             * lanes
             * (wide * (config.MR + config.vectors) + _SPILLED * spilled),
