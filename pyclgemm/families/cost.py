@@ -78,7 +78,7 @@ class Work:
             loads=self.loads + a.loads + b.loads,
             cache=self.cache + a.cache + b.cache,
             turned=self.turned + a.turned + b.turned,
-            store=self.store + out.store,
+            store=self.store + a.store + b.store + out.store,
             packs=a.packs + b.packs,
             packed_a=a.packed,
             packed_b=b.packed,
@@ -109,7 +109,7 @@ class Place(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The terms of `Work` for reading a slab of A or B or for writing a tile; others are 0."""
+    """The terms of `Work` for reading a slab of A or B or for ending a tile; others are 0."""
 
     loads: float = 0.0
     cache: float = 0.0

@@ -22,11 +22,8 @@ from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName, PackedLayout
-from .config import CpuConfig, reads_b_in_place
+from .config import CpuConfig, dot_columns, reads_b_in_place
 from .grid import divide
-
-#: Sums of dot products that hide the latency of a multiply-add and fit the registers of AVX2.
-_DOTS_AT_ONCE = 12
 
 #: Length at which a call in generated text continues on another line.
 _LONG_CALL = 76
@@ -131,6 +128,8 @@ class _CpuKernel:
         self.sum_names = [[f"sum{r}_{j}" for j in vectors] for r in range(config.MR)]
         # Numbers of vectors of a row that are multiplied: all, or those that the last columns need.
         self.widths = [config.vectors] if self.by_dots else _halves(config.vectors)
+        # Columns of B whose dot products with a tile's rows are summed at once.
+        self.dot_columns = dot_columns(config, problem.complex, self.traits)
         # Whether a tile asks for the number of its columns.
         narrows = len(self.widths) > 1 or (self.by_dots and self.dot_columns < config.NR)
         self.counts_columns = narrows or not self.splits
@@ -142,13 +141,6 @@ class _CpuKernel:
         if self.pairs:
             return f"add_pairs({a}, {b}, {c})"
         return multiply_add(self.problem.precision.arithmetic, self.traits)(a, b, c)
-
-    @property
-    def dot_columns(self) -> int:
-        """Columns of B whose dot products with a tile's rows are summed at once."""
-        width, rows = self.config.NR, self.config.MR * len(self.sums)
-        divisors = [count for count in range(1, width + 1) if width % count == 0]
-        return max(count for count in divisors if count * rows <= _DOTS_AT_ONCE or count == 1)
 
 
 @dataclass

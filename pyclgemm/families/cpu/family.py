@@ -10,13 +10,13 @@ from ...codegen.element import ElementType, epilogue_type, stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.stream_k import tile_count
 from ...device.traits import DeviceTraits
-from ...problem.precision import Precision
+from ...problem.precision import Precision, is_complex
 from ...problem.problem import GemmProblem, PackedLayout
 from ...problem.product import Product
 from ..cost import Access, Coefficients, Costs, Place, Work
 from ..family import Advice, Axes, CpuTiles, Run, Tile, Traffic, is_small_batch, point_table
 from .codegen import generate_cpu
-from .config import CpuConfig, is_read_in_place
+from .config import CpuConfig, dot_columns, is_read_in_place, vector_registers
 from .grid import divide
 
 #: Alignment of each work-item's workspace in bytes: the widest vector of OpenCL C.
@@ -69,12 +69,6 @@ _ADDING_LANES = 8
 _RUN_BYTES = 512
 #: Rows of B that a core can read in turn and still fetch each one's next elements ahead.
 _FOLLOWED_ROWS = 8
-
-
-def vector_registers(traits: DeviceTraits) -> int:
-    """Vector registers of the instruction set: 32 with AVX-512 and on Arm, else 16."""
-    is_older = traits.architecture.startswith("x86-64") and traits.vector_bytes < 64
-    return 16 if is_older or not traits.architecture else 32
 
 
 def _in_pairs(costs: Costs) -> Costs:
@@ -224,12 +218,19 @@ class CpuFamily(CpuTiles[CpuConfig]):
         dots = place.layout.order != "row"
         is_followed = block <= _FOLLOWED_ROWS and not dots
         run = block if dots else config.NR
-        # The lanes of each sum of a tile are added up once for each block of k.
+        # The lanes of each sum of a tile are added up once for each block of k, whose last depths,
+        # half a vector on average, are multiplied one by one.
         lanes = max(1, costs.traits.vector_bytes // STAGED_BYTES[costs.dtype])
-        ends = 1 + _ADDING_LANES * lanes * config.MR / block
+        ending = costs.multiply_add * config.NR * config.MR * lanes
+        ending *= _ADDING_LANES + config.VW / 2
+        # Rows of A are loaded again for each group of columns.
+        columns = dot_columns(config, is_complex(costs.dtype), costs.traits)
+        groups = config.vectors / columns
         return Access(
+            loads=costs.multiply_add * lanes * config.MR * max(0.0, groups - 1) if dots else 0.0,
             cache=costs.cache_byte * config.NR * costs.stored,
-            turned=costs.multiply_add * config.NR * ends if dots else 0.0,
+            turned=costs.multiply_add * config.NR + ending / block if dots else 0.0,
+            store=ending if dots else 0.0,
             # The time until the first elements of a run arrive.
             packed=0.0 if is_followed else costs.memory_byte * _RUN_BYTES / run,
         )
