@@ -128,25 +128,37 @@ class Times:
         errors: Column = np.log(table.seconds(*self._sizes) / self._seconds)
         return errors
 
-    def _fitted_indices(self) -> list[int]:
+    def _telling(self, logarithms: Column) -> list[int]:
         """The indices of the coefficients that the times of several configurations depend on."""
-        assumed = self._errors(self._assumed)
+        errors = self._errors(logarithms)
         indices = []
         for number, name in enumerate(_NAMES):
             if name in _LATENCIES:
                 continue
-            doubled = self._assumed.copy()
+            doubled = logarithms.copy()
             doubled[number] += np.log(2)
-            changed = np.flatnonzero(np.abs(self._errors(doubled) - assumed) > _TELLING)
+            changed = np.flatnonzero(np.abs(self._errors(doubled) - errors) > _TELLING)
             if len({self._configs[index] for index in changed}) >= _SEVERAL:
                 indices.append(number)
         return indices
 
     def _fitted(self) -> Column:
         """The logarithms of the fitted coefficients."""
+        logarithms, fitted = self._assumed, self._telling(self._assumed)
+        while fitted:
+            logarithms = self._fit_some(fitted)
+            # A term may have been hidden by another one whose coefficient was assumed too large.
+            more = sorted({*fitted, *self._telling(logarithms)})
+            if more == fitted:
+                break
+            fitted = more
+        return logarithms
+
+    def _fit_some(self, fitted: Sequence[int]) -> Column:
+        """The logarithms of the coefficients, of which those with the given indices are fitted."""
         from scipy.optimize import least_squares
 
-        fitted, start = self._fitted_indices(), self._assumed
+        start = self._assumed
         weight = _ASSUMED * max(1.0, _MANY_CONFIGS / len(set(self._configs))) ** 0.5
 
         def residuals(some: Column) -> Column:
