@@ -132,7 +132,8 @@ class Knowledge:
         table = WorkTable([work for _, work, _ in timed], coefficients, units)
         numbers = {id(file): number for number, (file, _) in enumerate(self.hits)}
         sources = [numbers[id(file)] for _, _, file in timed]
-        self.residuals = Residuals([sample for sample, _, _ in timed], table, sources)
+        samples = [sample for sample, _, _ in timed]
+        self.residuals = Residuals(samples, table, sources, kind_of(self.traits))
 
     def model(self, family: Family[Any]) -> tuple[Coefficients, Ceilings]:
         """The fitted or else the default coefficients, and the ceilings that they assume."""

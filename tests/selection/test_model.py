@@ -11,6 +11,7 @@ from pyclgemm.codegen.element import stored_bytes
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients, WorkTable
+from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
 from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout, PackedLayout
@@ -141,6 +142,21 @@ def test_a_measurement_corrects_predictions_for_nearby_products(factor):
     both = corrected("1024x1024x1100", record, slower("1024x1024x1200", factor))
     assert shares[0] < both[0] < 1
     assert both[1] == pytest.approx(0)
+
+
+def test_a_surprising_time_counts_less_on_a_cpu_whose_times_are_noisy():
+    def share(config, traits):
+        wanted = problem_of("1024x1024x1024")
+        (predicted,) = db.predict([config], wanted, traits, BLANK)
+        record = recorded("1024x1024x1024", config, wanted.flops / (2 * predicted) / 1e9)
+        ranking = known_of(wanted, traits, a_database(measured([record], traits=traits))).ranking
+        near = problem_of("1024x1024x1100")
+        (expected,) = (x.seconds for x in ranking(near).ordered(near) if x.config == config)
+        (without,) = db.predict([config], near, traits, BLANK)
+        return np.log(expected / without) / np.log(2)
+
+    on_gpu, on_cpu = share(LARGE, gpu()), share(CpuConfig(6, 64, 128, 16), cpu())
+    assert 0.3 < on_cpu < 0.9 * on_gpu < 0.9
 
 
 def test_configurations_that_are_like_the_measured_one_are_corrected_too():
