@@ -179,8 +179,9 @@ def _measured(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
     if 0 in (problem.m, problem.n, problem.k):
         return
     for file, record in known.measured_on(problem):
-        config = _reading(record.config, problem.packed)
-        if config is None or _fault(config, problem, known.traits):
+        config = record.config
+        # A configuration that reads a packed B only if it is adapted to its panels was not measured.
+        if not _reads(config, problem.packed) or _fault(config, problem, known.traits):
             continue
         reason = "measured on this very product"
         if record.gflops is not None:

@@ -248,6 +248,19 @@ def test_the_choice_reads_panels_as_they_were_packed(m, packed):
     assert (packed.width, packed.depth_block) == (config.NR, config.KC)
 
 
+def test_a_measured_configuration_is_not_adapted_to_other_panels():
+    wide = CpuConfig(MR=6, NR=64, KC=512, VW=16)
+    narrow = CpuConfig(
+        MR=6, NR=32, KC=512, VW=8
+    )  # with 48 columns its sums would need 36 registers
+    own = measured([recorded("64x640x640", narrow, 99.0), recorded("9x9x9", wide)], None, cpu())
+    choice = select(problem(64, 640, 640, packed=panels(512, 64)), cpu(), a_database(own))
+    assert choice.config == wide and "predicted" in choice.reason
+    # Its own panels it reads as it was measured.
+    choice = select(problem(64, 640, 640, packed=panels(512, 32)), cpu(), a_database(own))
+    assert choice.config == narrow and "measured on this very product" in choice.reason
+
+
 def test_a_packed_b_that_no_configuration_reads_is_refused():
     only = db.made_file([recorded("1x1x1", SQUARE)], "cpu")
     configs = [CpuConfig(MR=rows, NR=64, KC=256, VW=16) for rows in range(1, 17)]
