@@ -354,10 +354,13 @@ class WorkTable:
         packs: Column = self._terms[_LAID.index("packs")]
         return packs
 
-    def seconds(self, m: Sizes, n: Sizes, k: Sizes, products: Sizes) -> Column:
+    def seconds(
+        self, m: Sizes, n: Sizes, k: Sizes, products: Sizes, *, in_cache: bool = False
+    ) -> Column:
         """The predicted time of each configuration; a size of 0 counts as 1.
 
-        Sizes are numbers, or arrays with a size for each configuration.
+        Sizes are numbers, or arrays with a size for each configuration. With `in_cache` the
+        matrices are in a cache before.
         """
         w, fills, units = self.work, self._fills, self._units
         slab, cache, store, start, packed_a, packed_b, _, *others = self._terms
@@ -383,7 +386,7 @@ class WorkTable:
             on_unit * (shared * slabs * slab + whole * store),
             in_turn * (shared * slabs * step + whole * ends),
         )
-        memory = products * ((m * k + k * n) * operand + m * n * result)
+        memory = products * ((m * k + k * n) * operand + m * n * result) * (not in_cache)
         body = _overlapped(core, memory, tiles * slabs * cache / np.minimum(units, groups))
         split = fills & (tiles % groups != 0)
         # If there are more tiles than work-groups, only the last one to two rounds are split.

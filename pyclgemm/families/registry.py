@@ -10,7 +10,7 @@ from ..codegen.config import Config
 from ..codegen.launch import Schedule
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, known_names, printable, shown
-from ..problem.problem import GemmProblem
+from ..problem.problem import GemmProblem, PackedLayout
 from ..problem.product import Product
 from .cpu.family import CpuFamily
 from .family import Family, Role, broken_constraints
@@ -98,6 +98,23 @@ def check_config(config: Config, dtype: str, traits: DeviceTraits | None = None)
     """Raise `ConfigError`, with every broken constraint, unless `config` is valid."""
     if broken := violations(config, dtype, traits):
         raise ConfigError(f"{type(config).__name__}({config}): " + "; ".join(broken))
+
+
+def reads(config: Config, packed: PackedLayout | None) -> bool:
+    """Whether a kernel of this configuration can read B: as an ordinary matrix, or as packed."""
+    panels = family_of(config).panels(config)
+    return packed is None or (packed.form == "padded" if panels is None else packed == panels)
+
+
+def adapted(config: Config, packed: PackedLayout | None) -> Config | None:
+    """The configuration, adapted to the panels of a packed B; None if it cannot read B."""
+    family = family_of(config)
+    if packed is None or reads(config, packed):
+        return config
+    if packed.form == "panels" and family.panels(config) is not None:
+        one: Config = family.for_panels(config, packed)
+        return one
+    return None
 
 
 def problem_on(problem: GemmProblem, traits: DeviceTraits) -> GemmProblem:

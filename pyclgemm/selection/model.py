@@ -21,9 +21,9 @@ from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
 from ..families.cost import Coefficients, Column, Work, WorkTable
 from ..families.family import Family
-from ..families.registry import FAMILIES, family_of, problem_on, violations
+from ..families.registry import FAMILIES, adapted, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
-from ..problem.problem import GemmProblem
+from ..problem.problem import GemmProblem, PackedLayout
 from .basis import ENOUGH, Basis, basis_of, covers, is_measured, product_text
 from .database import Database, DatabaseFile
 from .features import Features, Sample, extents, features_of, features_of_record, samples_of
@@ -34,6 +34,11 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: Logarithm of the factor by which the time of a configuration without nearby measurements is
 #: raised in comparisons: the least of many uncertain predictions tends to be too low.
 _DOUBT = 0.15
+#: Weight, as an exponent, of the time if the matrices are in a CPU's cache. It counts for a packed
+#: B, which is used again and again. Where memory limits all configurations alike, the one that
+#: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
+#: from the cache 72 or 190 us.
+_CACHED = 0.25
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Knowledge:
             (file, record) for file, entry in entries if entry.like for record in entry.like.own
         ]
         self._take_times([*measured, *lent])
-        self._candidates: dict[str, Candidates] = {}
+        self._candidates: dict[tuple[str, PackedLayout | None], Candidates] = {}
 
     def _completed(self, ceilings: Ceilings | None) -> Ceilings:
         return completed(vars(ceilings) if ceilings else {}, self.traits)
@@ -162,9 +167,11 @@ class Knowledge:
 
     def ranking(self, problem: GemmProblem) -> Ranking:
         """The candidates for products with the layouts of `problem`."""
-        candidates = self._candidates.get(problem.result_dtype)
+        panels = problem.packed if problem.packed and problem.packed.form == "panels" else None
+        key = problem.result_dtype, panels
+        candidates = self._candidates.get(key)
         if candidates is None:
-            candidates = self._candidates[problem.result_dtype] = Candidates(self, problem)
+            candidates = self._candidates[key] = Candidates(self, problem)
         return Ranking(candidates, problem)
 
 
@@ -188,13 +195,21 @@ def basis_for(database: Database, traits: DeviceTraits) -> Basis:
 
 
 class Candidates:
-    """All candidates for products of the types of `problem`, on one device."""
+    """All candidates for products of the types of `problem`, on one device.
+
+    Those for a packed B are adapted to its panels.
+    """
 
     def __init__(self, known: Knowledge, problem: GemmProblem) -> None:
-        predictor = Predictor(known.candidates, problem, known.traits, known.model)
+        candidates: dict[Config, DatabaseFile] = {}
+        for config, file in known.candidates.items():
+            one = adapted(config, problem.packed)
+            if one == config or (one and not violations(one, problem.dtype, known.traits)):
+                candidates.setdefault(one, file)
+        predictor = Predictor(candidates, problem, known.traits, known.model)
         self.predictor = predictor
         predictor.prepare(_widest(problem))
-        self.files = [(config, known.candidates[config]) for config in predictor.configs]
+        self.files = [(config, candidates[config]) for config in predictor.configs]
         self.weights = Weights(known.residuals, predictor.configs, predictor.work)
 
 
@@ -204,6 +219,7 @@ class Ranking:
     def __init__(self, candidates: Candidates, problem: GemmProblem) -> None:
         self.candidates = candidates.files
         self._table = candidates.predictor.table(problem, _widest(problem))
+        self._may_be_cached = problem.packed is not None and problem.packed.form == "panels"
         packs = self._table.packs.astype(int)
         self._corrections = Corrections(candidates.weights, problem, packs)
 
@@ -225,7 +241,11 @@ class Ranking:
         sizes = extents(problem)
         errors, doubt = self._corrections.at(sizes)
         expected = self._table.seconds(*sizes) * np.exp(errors)
-        return expected, expected * np.exp(_DOUBT * doubt), doubt
+        compared = expected * np.exp(_DOUBT * doubt)
+        if self._may_be_cached:
+            cached = self._table.seconds(*sizes, in_cache=True) * np.exp(errors)
+            compared *= (cached / expected) ** _CACHED
+        return expected, compared, doubt
 
 
 def _widest(problem: GemmProblem) -> int:

@@ -180,8 +180,8 @@ def _measured(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
         return
     for file, record in known.measured_on(problem):
         config = record.config
-        # A configuration that reads a packed B only if it is adapted to its panels was not measured.
-        if not _reads(config, problem.packed) or _fault(config, problem, known.traits):
+        # What reads a packed B only if it is adapted to its panels was not measured.
+        if not registry.reads(config, problem.packed) or _fault(config, problem, known.traits):
             continue
         reason = "measured on this very product"
         if record.gflops is not None:
@@ -219,15 +219,10 @@ def _predicted(problem: GemmProblem, known: Knowledge) -> Iterator[Choice]:
             or family.preferred(problem, known.traits)
         ]
         ordered = _by_threshold(ordered, Role.LARGE if is_large else Role.ANY, files)
-    if problem.packed:
-        # Configurations that were tuned for the panels of this packed B come first.
-        ordered = sorted(ordered, key=lambda one: not _reads(one.config, problem.packed))
     passed_over: dict[str, None] = {}
     for one in ordered:
-        config = _reading(one.config, problem.packed)
-        if config is None:
-            continue
-        if fault := _fault(config, problem, known.traits, is_valid=config is one.config):
+        config = one.config
+        if fault := _fault(config, problem, known.traits, is_valid=True):
             passed_over[f"{config.family} ({fault})"] = None
             continue
         if 0 in sizes:
@@ -276,27 +271,10 @@ def _fault(
     return "; ".join(faults)
 
 
-def _reading(config: Config, packed: PackedLayout | None) -> Config | None:
-    """The configuration, adapted to the panels of a packed B; None if it cannot read B."""
-    if _reads(config, packed):
-        return config
-    family = family_of(config)
-    if packed is not None and packed.form == "panels" and family.panels(config) is not None:
-        adapted: Config = family.for_panels(config, packed)
-        return adapted
-    return None
-
-
 def _tile_size(config: Config) -> int:
     """The elements of a configuration's tile."""
     tile = family_of(config).tile(config)
     return tile.rows * tile.columns
-
-
-def _reads(config: Config, packed: PackedLayout | None) -> bool:
-    """Whether a kernel of this configuration can read B: as an ordinary matrix, or as packed."""
-    panels = family_of(config).panels(config)
-    return packed is None or (packed.form == "padded" if panels is None else packed == panels)
 
 
 def _check_packed(problem: GemmProblem, traits: DeviceTraits) -> None:
@@ -316,7 +294,7 @@ def _nothing_fits(problem: GemmProblem, known: Knowledge) -> str:
     unknown = f"nothing is known of {problem.precision.arithmetic} arithmetic on this device"
     for candidate, file in known.candidates.items():
         why = "it cannot read b as it was packed"
-        if config := _reading(candidate, problem.packed):
+        if config := registry.adapted(candidate, problem.packed):
             why = _fault(config, problem, traits) or unknown
         groups.setdefault(why, []).append(f"{file.match}'s {candidate.family}")
     tried = [f"{', '.join(dict.fromkeys(paths))} ({why})" for why, paths in groups.items()]
@@ -341,7 +319,7 @@ def _callers_choice(
         )
     if refusal := family.refusal(config, problem, traits):
         raise ConfigError(f"config is {config.family} {config}; {refusal}")
-    if packed is not None and not _reads(config, packed):
+    if packed is not None and not registry.reads(config, packed):
         form = "a padded row-major matrix, which wants an XgemmConfig or an XgemmDirectConfig"
         if packed.form == "panels":
             parameters = f"NR={packed.width} and KC={packed.depth_block}"

@@ -108,6 +108,12 @@ def test_times_that_overlap_are_longer_than_each_and_less_than_their_sum():
     assert seconds(both) == pytest.approx(seconds(packing) + seconds(multiplied))
 
 
+def test_matrices_in_a_cache_take_no_time_of_the_memory():
+    table = WorkTable([replace(TILE, operand=1.0, result=1.0, local=1.0)], [EXACT], UNITS)
+    (found,) = table.seconds(*SIZES, 1, in_cache=True)
+    assert found == pytest.approx(2 * 10)
+
+
 def test_one_tile_more_than_a_wave_takes_another():
     work = replace(TILE, local=1.0)
     times = [seconds(work, (10, 10 * tiles, 50)) for tiles in range(1, 2 * UNITS + 2)]

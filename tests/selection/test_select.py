@@ -248,17 +248,28 @@ def test_the_choice_reads_panels_as_they_were_packed(m, packed):
     assert (packed.width, packed.depth_block) == (config.NR, config.KC)
 
 
-def test_a_measured_configuration_is_not_adapted_to_other_panels():
+def test_a_measured_configuration_that_is_adapted_to_other_panels_was_not_measured():
     wide = CpuConfig(MR=6, NR=64, KC=512, VW=16)
-    narrow = CpuConfig(
-        MR=6, NR=32, KC=512, VW=8
-    )  # with 48 columns its sums would need 36 registers
+    narrow = CpuConfig(MR=6, NR=32, KC=512, VW=8)  # with 64 columns its sums want 48 registers
     own = measured([recorded("64x640x640", narrow, 99.0), recorded("9x9x9", wide)], None, cpu())
-    choice = select(problem(64, 640, 640, packed=panels(512, 64)), cpu(), a_database(own))
-    assert choice.config == wide and "predicted" in choice.reason
-    # Its own panels it reads as it was measured.
-    choice = select(problem(64, 640, 640, packed=panels(512, 32)), cpu(), a_database(own))
-    assert choice.config == narrow and "measured on this very product" in choice.reason
+    plain = problem_of("64x640x640")
+
+    def choice(packed):
+        return select(replace(plain, packed=packed), cpu(), a_database(own))
+
+    other, its_own = choice(panels(512, 64)), choice(panels(512, 32))
+    assert other.config == wide and "predicted" in other.reason
+    assert its_own.config == narrow and "measured on this very product" in its_own.reason
+
+
+def test_few_rows_of_a_packed_b_take_few_rows_of_a_tile():
+    tall, flat = CpuConfig(MR=8, NR=64, KC=512, VW=16), CpuConfig(MR=1, NR=32, KC=64, VW=16)
+    database = a_database(measured([recorded("9x9x9", one) for one in (tall, flat)], None, cpu()))
+    rows = {
+        m: select(problem(m, 640, 640, packed=panels(512, 64)), cpu(), database).config.MR
+        for m in (1, 640)
+    }
+    assert rows[1] == 1 and rows[640] >= 6
 
 
 def test_a_packed_b_that_no_configuration_reads_is_refused():
