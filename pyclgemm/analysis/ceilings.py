@@ -165,7 +165,8 @@ def remeasured(
 ) -> Ceilings:
     """Measure the ceilings of some bounds again, and keep of each the better figure.
 
-    For those that a product has beaten: the device may have been busy when they were measured.
+    For those that a product has beaten: the device may have been busy when they were measured. The
+    new ones replace the kept ones, unless `known` are others.
     """
     figures = asdict(known) | {"date": date.today().isoformat()}
     for step in steps_of(queue):
@@ -175,8 +176,9 @@ def remeasured(
             old, new = group.get(step.name), step.measure(queue)
             better = max if step.job else min
             group[step.name] = new if old is None else better(old, new)
-    ceilings = Ceilings(**figures)
-    _keep(traits_of(queue.device), ceilings)
+    ceilings, traits = Ceilings(**figures), traits_of(queue.device)
+    if _read(_file_of(traits)) == asdict(known):
+        _keep(traits, ceilings)
     return ceilings
 
 

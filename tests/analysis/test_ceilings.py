@@ -1,7 +1,7 @@
 """The kernels that measure a device do the work that is counted; its ceilings are saved."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -208,7 +208,9 @@ def test_only_beaten_ceilings_are_measured_again_and_the_better_figure_is_kept(
     queue, home, monkeypatch
 ):
     known = ceilings.Ceilings({"float32": 5.0}, 7.0, None, None, 1e-5, "2000-01-01")
+    monkeypatch.setattr(ceilings, "measure_ceilings", lambda queue, report: [asdict(known)])
     for measured, kept in ((9.0, 9.0), (3.0, 5.0)):
+        assert ceilings.ceilings_of(queue, remeasure=True) == known
         monkeypatch.setattr(ceilings, "_rate", lambda queue, job, measured=measured: measured)
         told = []
         found = ceilings.remeasured(queue, known, ["arithmetic"], told.append)
@@ -218,6 +220,10 @@ def test_only_beaten_ceilings_are_measured_again_and_the_better_figure_is_kept(
         assert ceilings.ceilings_of(queue) == found  # read from the user's folder
     monkeypatch.setattr(ceilings, "_launch_seconds", lambda queue: 1e-6)
     assert ceilings.remeasured(queue, known, ["launches"]).launch_seconds == 1e-6
+    # Ceilings of the caller's own do not become those of the device.
+    kept = ceilings.ceilings_of(queue)
+    ceilings.remeasured(queue, replace(known, global_memory=1e9), ["launches"])
+    assert ceilings.ceilings_of(queue) == kept
 
 
 def test_a_device_has_the_ceilings_of_its_types_and_memories(queue, shown_traits, monkeypatch):

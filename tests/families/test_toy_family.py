@@ -176,7 +176,7 @@ def test_the_tuner_searches_its_space():
     assert space.nearest_point(ToyConfig(6)) == {"ROWS": 8}
 
 
-def test_profile_measures_it(queue):
+def test_profile_measures_it(queue, home):
     product = GemmShape(24, 16, 8).product()
     found = profile(queue, product, path="toy", parameters={"ROWS": 4}, ceilings=CEILINGS, rounds=1)
     assert found.analysis.kernels == ("toy",)
