@@ -240,11 +240,11 @@ class Ranking:
         """
         sizes = extents(problem)
         errors, doubt = self._corrections.at(sizes)
-        expected = self._table.seconds(*sizes) * np.exp(errors)
+        predicted = self._table.seconds(*sizes)
+        expected = predicted * np.exp(errors)
         compared = expected * np.exp(_DOUBT * doubt)
         if self._may_be_cached:
-            cached = self._table.seconds(*sizes, in_cache=True) * np.exp(errors)
-            compared *= (cached / expected) ** _CACHED
+            compared *= (self._table.seconds(*sizes, in_cache=True) / predicted) ** _CACHED
         return expected, compared, doubt
 
 

@@ -73,8 +73,10 @@ def test_data_is_copied(queue, name, copied):
     data = DATA[name](queue) if name in ("Choice", "StreamPlan") else DATA[name]
     got = copied(data)
     assert type(got) is type(data) and str(got) == str(data)
+    if name != "StreamPlan":  # it has sets, whose order may differ
+        assert repr(got) == repr(data)
     if isinstance(data, Exception):
-        assert (repr(got), got.args, vars(got)) == (repr(data), data.args, vars(data))
+        assert (got.args, vars(got)) == (data.args, vars(data))
     elif name == "Epilogue":
         np.testing.assert_array_equal(got.bias, data.bias)
     else:
