@@ -1,10 +1,10 @@
 ## Joins, in local memory, the sums of the work-items that divide k. Afterwards those with lane_k = 0
 ## hold the totals. A work-item has accumulators[`rows`][`columns`] and the numbers `lane_n` (of LANES_N)
-## along the columns and `lane_k` along k.
+## along the columns and `lane_k` along k. `type` is that of the accumulators.
 
-<%def name="join_all(steps, rows, columns)" filter="trim">
+<%def name="join_all(steps, rows, columns, type='element')" filter="trim">
     % for step in steps:
-    ${join(step, loop.first, loop.last, rows, columns)}
+    ${join(step, loop.first, loop.last, rows, columns, type)}
 
     % endfor
 </%def>
@@ -22,7 +22,7 @@
 </%def>
 
 ## Some work-items along k pass their sums to the others.
-<%def name="join(step, first, last, rows, columns)" filter="trim">
+<%def name="join(step, first, last, rows, columns, type)" filter="trim">
 <%
     holders = step.givers + step.takers
     fan_in = step.givers // step.takers
@@ -38,7 +38,7 @@
     % else:
     if (lane_k >= ${step.takers} && lane_k < ${holders}) {
     % endif
-        __local element *given =
+        __local ${type} *given =
             sums + (${divided("lane_k", step.takers)} - 1) * ${rows} * ${columns} * ${distance} + ${taker};
         #pragma unroll
         for (int r = 0; r < ${rows}; ++r) {
@@ -50,7 +50,7 @@
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (lane_k < ${step.takers}) {
-        const __local element *given = sums + ${taker};
+        const __local ${type} *given = sums + ${taker};
         <%call expr="each_giver(fan_in)">
             #pragma unroll
             for (int r = 0; r < ${rows}; ++r) {

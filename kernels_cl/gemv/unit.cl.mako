@@ -1,26 +1,36 @@
 ## Few rows by NVIDIA's matrix units. B, by far the largest matrix, is read once, directly into the registers of
 ## the lanes that multiply it, without local memory; there is no barrier until sums are joined.
 ##
-## The unit computes the transposed product: 16 columns of B by 8 rows of A. All depths of a fragment are
-## summed, so their order does not matter as long as it is the same for both operands: a lane takes RUN
-## consecutive depths, four for each fragment.
+## The unit computes the transposed product: the rows of its fragments are columns of B, the columns rows of A.
+## All depths of a fragment are summed, so their order does not matter as long as it is the same for both
+## operands: a lane takes RUN consecutive depths. It also takes neighbouring rows of A and columns of B.
+##
+## Context: gemv (a GemvUnitConfig), unit (a MatrixUnit), a and b (LaneOperand), columns (of B that a lane has
+## in a fragment), fragment_of_b (the elements of its fragment j of B, from an array), result, steps and joined (a
+## Join), words.
 <%namespace name="fragment" file="/common/matrix_fragment.mako"/>
 <%namespace name="join" file="/gemv/join.mako"/>
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
+<%
+    pairs = unit.word == 2  # whether a register holds two elements
+    parts = "[2]" if problem.complex else ""
+    sums = element.parts * unit.result_registers  # of a lane in a fragment
+%>\
 ${prelude.types()}
 
 #define MR ${gemv.MR}  // rows of a work-group
 #define VW ${gemv.VW}  // columns of a lane
 #define COLUMNS (8 * VW)  // of a work-group, and of each of its sub-groups
 #define RUN ${gemv.run}  // consecutive depths of a lane
+#define WORDS ${"(RUN / 2)" if pairs else "RUN"}  // registers with elements of a row of A or column of B
 #define LANES_N ${unit.lanes}  // lanes of a sub-group
 #define SUBGROUPS ${gemv.SUBGROUPS}  // along k
 #define ITEMS (SUBGROUPS * LANES_N)
 #define DEPTH (4 * RUN)  // depths of a sub-group at a time
-#define A_FRAGMENTS (MR / 8)
-#define B_FRAGMENTS (VW / 2)  // of 16 columns, two for each lane
-#define FRAGMENTS (A_FRAGMENTS * B_FRAGMENTS)
+#define A_FRAGMENTS (MR / 8)  // and rows of a lane
+#define B_FRAGMENTS ${divided("VW", columns)}  // of ${unit.m} columns
+#define FRAGMENTS (A_FRAGMENTS * ${"(B_FRAGMENTS)" if columns > 1 else "B_FRAGMENTS"})
 
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}
@@ -32,114 +42,112 @@ ${prelude.address("c", problem.c)}
 ${prelude.epilogue()}
 
 ${fragment.multiply_by_ptx()}
-% if gemv.STREAMB and b_vector:
+% if b.past_cache:
 
-${streaming.function(2 * b_vector)}
+${streaming.function(b.vector * element.stored_bytes)}
 % endif
+% if pairs:
 
 // Two elements in a register, the first in its lower half.
 static inline uint pair(const ushort first, const ushort second)
 {
     return first | (uint)second << 16;
 }
-
-## Loads `vector` elements at once to an array; `target` is the start of the text of its first entry.
-<%def name="load_words(target, at, vector, streamed)" filter="trim">
-    % if streamed:
-    const ${words[2 * vector]} bits = load_streamed(${at});
-    % else:
-    const ${words[2 * vector]} bits = *(const __global ${words[2 * vector]} *)(${at});
-    % endif
-    % for word in range(vector // 2):
-    ${target}${f" + {word}" if word else ""}] = bits${f".s{word}" if vector > 2 else ""};
-    % endfor
-</%def>
-
-## A lane loads RUN depths of a row of each fragment of A. Rows beyond the matrix repeat the last one,
-## and are not stored.
-<%def name="load_a(whole)" filter="trim">
-    #pragma unroll
-    for (int i = 0; i < A_FRAGMENTS; ++i) {
-        const extent row = min(first_row + 8 * i + lane_n / 4, m - 1);
-        % if whole and a_vector:
-        #pragma unroll
-        for (int p = 0; p < RUN; p += ${a_vector}) {
-            ${load_words("a_words[i][p / 2", "a + A_AT(row, depth + p)", a_vector, False)}
-        }
-        % else:
-        #pragma unroll
-        for (int p = 0; p < RUN; p += 2) {
-            a_words[i][p / 2] = pair(${element_of_a("depth + p", whole)}, ${element_of_a("depth + p + 1", whole)});
-        }
-        % endif
-    }
-</%def>
-
-<%def name="element_of_a(depth, whole)" filter="trim">
-${f"a[A_AT(row, {depth})]" if whole else f"({depth} < k ? a[A_AT(row, {depth})] : 0)"}
-</%def>
-
-## A lane loads RUN depths of VW columns of B: pairs along k where B is column-major, else pairs of
-## neighbouring columns.
-<%def name="load_b(whole)" filter="trim">
-% if along_k:
-    #pragma unroll
-    for (int j = 0; j < VW; ++j) {
-        #pragma unroll
-        for (int p = 0; p < RUN; p += ${b_vector if whole and b_vector else 2}) {
-            % if whole and b_vector:
-            ${load_words("b_words[j][p / 2", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
-            % else:
-            b_words[j][p / 2] = pair(
-                ${element_of_b("depth + p", "column + j", whole)},
-                ${element_of_b("depth + p + 1", "column + j", whole)});
-            % endif
-        }
-    }
-% else:
-    #pragma unroll
-    for (int p = 0; p < RUN; ++p) {
-        #pragma unroll
-        for (int j = 0; j < VW; j += ${b_vector if whole and b_vector else 2}) {
-            % if whole and b_vector:
-            ${load_words("b_words[p][j / 2", "b + B_AT(depth + p, column + j)", b_vector, gemv.STREAMB)}
-            % else:
-            b_words[p][j / 2] = pair(
-                ${element_of_b("depth + p", "column + j", whole)},
-                ${element_of_b("depth + p", "column + j + 1", whole)});
-            % endif
-        }
-    }
 % endif
+
+## Loads a lane's elements of A or B: all its depths of one row or column after the other, or all rows or columns
+## of one depth after the other, as they lie in memory.
+<%def name="load(operand, whole)" filter="trim">
+<%
+    vector = operand.vector if whole else 0
+    rows = f"for (int i = 0; i < {'A_FRAGMENTS' if operand.name == 'a' else 'VW'}; "
+    rows += "++i) {" if operand.along_k or vector < 2 else f"i += {vector}) {{"
+    depths = "for (int p = 0; p < RUN; "
+    step = max(vector if operand.along_k else 1, unit.word)
+    depths += "++p) {" if step == 1 else f"p += {step}) {{"
+    outer, inner = (rows, depths) if operand.along_k else (depths, rows)
+%>\
+    #pragma unroll
+    ${outer}
+        #pragma unroll
+        ${inner}
+            ${load_pairs(operand, vector, whole) if pairs else load_elements(operand, vector, whole)}
+        }
+    }
 </%def>
 
-<%def name="element_of_b(depth, column, whole)" filter="trim">
-${f"b[B_AT({depth}, {column})]" if whole else f"({depth} < k && {column} < n ? b[B_AT({depth}, {column})] : 0)"}
+<%def name="load_elements(operand, vector, whole)" filter="trim">
+<%
+    words = f"{operand.name}_words"
+    one = operand.vector_at("depth + p") if vector else operand.element_at("depth + p", whole)
+%>\
+            % if problem.complex:
+            const element loaded = ${one};
+            ${words}[0][i][p] = loaded.x;
+            ${words}[1][i][p] = ${"-" if operand.layout.conjugate else ""}loaded.y;
+            % elif vector < 2:
+            ${words}[i][p] = ${one};
+            % else:
+            const ${operand.loaded} loaded = ${one};
+            % for lane in range(vector):
+<% index = f"[i][{plus('p', lane)}]" if operand.along_k else f"[{plus('i', lane)}][p]" %>\
+            ${words}${index} = loaded.s${lane};
+            % endfor
+            % endif
+</%def>
+
+<%def name="load_pairs(operand, vector, whole)" filter="trim">
+<%
+    words = f"{operand.name}_words"
+    halves = [f".s{word}" for word in range(vector // 2)] if vector > 2 else [""]
+%>\
+            % if not vector:
+            ${words}[i][p / 2] = pair(
+                ${operand.element_at("depth + p", whole)},
+                ${operand.element_at("depth + p + 1", whole)});
+            % elif operand.along_k:
+            const ${operand.loaded} loaded = ${operand.vector_at("depth + p")};
+            % for word, half in enumerate(halves):
+            ${words}[i][${plus("p / 2", word)}] = loaded${half};
+            % endfor
+            % else:
+            const ${operand.loaded} first = ${operand.vector_at("depth + p")};
+            const ${operand.loaded} second = ${operand.vector_at("depth + p + 1")};
+            % for word, half in enumerate(halves):
+            ${words}[${plus("i", 2 * word)}][p / 2] = (first${half} & 0xffff) | second${half} << 16;
+            ${words}[${plus("i", 2 * word + 1)}][p / 2] = first${half} >> 16 | (second${half} & 0xffff0000);
+            % endfor
+            % endif
 </%def>
 
 <%def name="multiply()" filter="trim">
+<%
+    depths = unit.depth_groups  # registers of a lane for a row or column of a fragment
+    real = "accumulators[i * B_FRAGMENTS + j]"
+    imaginary = f"{real} + {unit.result_registers}"
+%>\
     #pragma unroll
-    for (int p = 0; p < RUN; p += 4) {
+    for (int p = 0; p < WORDS; ${"++p" if depths == 1 else f"p += {depths}"}) {
         #pragma unroll
         for (int j = 0; j < B_FRAGMENTS; ++j) {
-            // Two columns of two pairs of depths.
-            % if along_k:
-            const uint b_fragment[4] = {
-                b_words[2 * j][p / 2], b_words[2 * j + 1][p / 2],
-                b_words[2 * j][p / 2 + 1], b_words[2 * j + 1][p / 2 + 1]
-            };
-            % else:
-            const uint b_fragment[4] = {
-                (b_words[p][j] & 0xffff) | b_words[p + 1][j] << 16,
-                b_words[p][j] >> 16 | (b_words[p + 1][j] & 0xffff0000),
-                (b_words[p + 2][j] & 0xffff) | b_words[p + 3][j] << 16,
-                b_words[p + 2][j] >> 16 | (b_words[p + 3][j] & 0xffff0000)
-            };
-            % endif
+            % if problem.complex:
+            const double b_real[] = {${fragment_of_b("b_words[0]")}};
+            const double b_imaginary[] = {${fragment_of_b("b_words[1]")}};
+            const double b_negated[] = {${fragment_of_b("-b_words[1]")}};
             #pragma unroll
             for (int i = 0; i < A_FRAGMENTS; ++i) {
-                multiply_accumulate(accumulators[i * B_FRAGMENTS + j], b_fragment, a_words[i] + p / 2);
+                multiply_accumulate(${real}, b_real, a_words[0][i] + p);
+                multiply_accumulate(${imaginary}, b_imaginary, a_words[0][i] + p);
+                multiply_accumulate(${real}, b_negated, a_words[1][i] + p);
+                multiply_accumulate(${imaginary}, b_real, a_words[1][i] + p);
             }
+            % else:
+            const ${unit.register} b_fragment[] = {${fragment_of_b("b_words")}};
+            #pragma unroll
+            for (int i = 0; i < A_FRAGMENTS; ++i) {
+                multiply_accumulate(${real}, b_fragment, a_words[i] + p);
+            }
+            % endif
         }
     }
 </%def>
@@ -147,7 +155,7 @@ ${f"b[B_AT({depth}, {column})]" if whole else f"({depth} < k && {column} < n ? b
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items}, 1, 1)))", arguments)}
 {
     % if steps:
-    __local element sums[${joined}];
+    __local ${unit.result_register} sums[${joined}];
     % endif
     ${prelude.offsets("a", "b", "out")}
 
@@ -158,13 +166,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${prelude.own_group("group", "strips * ((m + MR - 1) / MR)")}
     const extent first_row = group / strips * MR;
     const extent first_column = group % strips * COLUMNS;
+    const extent row = first_row + lane_n / 4 * A_FRAGMENTS;
     const extent column = first_column + lane_n / 4 * VW;
 
-    element accumulators[FRAGMENTS][4];
+    ${unit.result_register} accumulators[FRAGMENTS][${sums}];
     #pragma unroll
     for (int i = 0; i < FRAGMENTS; ++i) {
         #pragma unroll
-        for (int r = 0; r < 4; ++r) {
+        for (int r = 0; r < ${sums}; ++r) {
             accumulators[i][r] = 0;
         }
     }
@@ -172,21 +181,21 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     for (extent slab = 0; slab < k; slab += SUBGROUPS * DEPTH) {
         const extent first_depth = slab + lane_k * DEPTH;
         const extent depth = first_depth + lane_n % 4 * RUN;
-        uint a_words[A_FRAGMENTS][RUN / 2];
-        uint b_words${"[VW][RUN / 2]" if along_k else "[RUN][VW / 2]"};
+        ${unit.register} a_words${parts}[A_FRAGMENTS][WORDS];
+        ${unit.register} b_words${parts}[VW][WORDS];
         // All lanes of a sub-group take the same branch, as all must multiply.
         if (first_depth + DEPTH <= k && first_column + COLUMNS <= n) {
-            ${load_b(True)}
-            ${load_a(True)}
+            ${load(b, True)}
+            ${load(a, True)}
         } else {
             // Elements outside the matrices are zero.
-            ${load_b(False)}
-            ${load_a(False)}
+            ${load(b, False)}
+            ${load(a, False)}
         }
         ${multiply()}
     }
 
-    ${join.join_all(steps, "FRAGMENTS", "4")}
+    ${join.join_all(steps, "FRAGMENTS", sums, unit.result_register)}
 
     if (lane_k == 0) {
         #pragma unroll
@@ -195,9 +204,9 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             for (int j = 0; j < VW; ++j) {
                 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
-                    const extent row = first_row + 8 * i + lane_n % 4 * 2 + r;
-                    if (row < m && column + j < n) {
-                        ${wide.assign(result, "out", "OUT_AT(row, column + j)")}
+                    const extent stored_row = first_row + (lane_n % 4 * 2 + r) * A_FRAGMENTS + i;
+                    if (stored_row < m && column + j < n) {
+                        ${wide.assign(result, "out", "OUT_AT(stored_row, column + j)")}
                     }
                 }
             }

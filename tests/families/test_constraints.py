@@ -131,7 +131,7 @@ BROKEN = {
     "gemv_unit": [
         ({"SUBGROUPS": 8}, "the device's limit ... 256 work-items, limit 128"),
         ({"MR": 32, "VW": 8, "SUBGROUPS": 8}, "sums of a work-group ... 32768 bytes ... 16384"),
-        ({}, "multiply float16 and bfloat16 ... they are float32", "float32"),
+        ({}, "multiply float16, bfloat16, float32, float64, complex128 ... they are int8", "int8"),
         ({"MR": 32, "VW": 8, "SUBGROUPS": 16}, "sums and fragments ... about 152 ... 128")],
     "small": [
         ({"MWI": 16, "NWI": 16}, "more than 128 sums ... MWI is 16, NWI is 16")],

@@ -89,6 +89,16 @@ CASES = [
     (GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), "float16", {"m": 8}),
     (UNIT_ROWS, "float16", WHOLE | {"m": 8}),
     (replace(UNIT_ROWS, MR=32), "bfloat16", ALONG_K | {"m": 32}),
+    # Few rows with as many sums and fragments as registers may hold.
+    *((replace(UNIT_ROWS, **changes), dtype, {"m": changes["MR"], "k": 4000} | options)
+      for dtype, changes in (
+          ("float64", {"MR": 64, "SUBGROUPS": 8, "KWI": 1}),
+          ("float64", {"MR": 32, "SUBGROUPS": 8, "VW": 4, "KWI": 1}),
+          ("complex128", {"MR": 32, "SUBGROUPS": 8, "KWI": 1}),
+          ("complex128", {"MR": 16, "SUBGROUPS": 8, "VW": 4, "KWI": 1}))
+      for options in ({}, ALONG_K, {"trans_a": "T"})),
+    *((replace(UNIT_ROWS, MR=32, SUBGROUPS=8), "float32", TF32 | {"m": 32} | options)
+      for options in (UNEVEN, ALONG_K)),
     *((config, "float16", NONE) for config in (warpgroups(128, 128, 2, 4), MMA, UNIT_ROWS)),
     *((config, "float32", NONE)
       for config in (replace(INDIRECT, ASYNC=1, STAGES=3), replace(STREAMED, MR=2, WGS=64))),

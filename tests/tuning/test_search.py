@@ -33,12 +33,12 @@ GPU_FAMILIES = ["indirect", "direct", "gemv"]
         (AMPERE, "float16", "F16_F16_F32", [*GPU_FAMILIES, "gemv_unit", "matrix"]),
         (AMD, "float16", "F16_F16_F32", GPU_FAMILIES),
         (AMPERE, "float32", "TF32_TF32_F32_X3", ["matrix"]),
-        (HOPPER, "float32", "TF32_TF32_F32", ["matrix", "wgmma"]),
+        (HOPPER, "float32", "TF32_TF32_F32", ["gemv_unit", "matrix", "wgmma"]),
         *((HOPPER, dtype, None, [*GPU_FAMILIES, "gemv_unit", "matrix", "wgmma"])
           for dtype in ("float16", "bfloat16")),
         (HOPPER, "int8", None, [*GPU_FAMILIES, "matrix", "wgmma"]),
         # Warpgroup units multiply no complex elements.
-        (HOPPER, "complex128", None, [*GPU_FAMILIES, "matrix"]),
+        (HOPPER, "complex128", None, [*GPU_FAMILIES, "gemv_unit", "matrix"]),
         (HOPPER, "complex64", None, GPU_FAMILIES),
         (HOPPER, "complex64", "TF32_TF32_F32", []),
     ],
@@ -81,7 +81,7 @@ def test_an_unknown_family_is_refused():
         # Other families take part where those for small products cannot compute the type.
         ("8x8x8*100", ("complex64",), cpu(), ["cpu"]),
         ("8x8x8*100", ("complex64",), gpu(), ["small"]),
-        ("8x8x8*100", ("float32", "TF32_TF32_F32"), AMPERE, ["matrix"]),
+        ("8x8x8*100", ("float32", "TF32_TF32_F32"), AMPERE, ["gemv_unit", "matrix"]),
     ],
 )  # fmt: skip
 def test_families_that_suit_a_product(text, types, traits, families):

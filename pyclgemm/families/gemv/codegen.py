@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ...codegen.config import Config
-from ...codegen.element import WORDS
+from ...codegen.config import VECTOR_BYTES, Config
+from ...codegen.element import WORDS, ElementType
 from ...codegen.kernel import GemmKernel
-from ...codegen.matrix_units import MatrixUnit, unit_multiplying
-from ...codegen.source import KernelSource
+from ...codegen.matrix_units import MatrixUnit, Multiplied, Summed, unit_multiplying
+from ...codegen.source import KernelSource, divided, modulo, plus, times
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
-from ...problem.problem import GemmProblem, MatrixLayout
+from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class GemvUnitConfig(Config):
     VW : int
         Columns of a lane; 8 lanes lie side by side.
     KWI : int
-        Fragments along k that a sub-group loads before it multiplies them.
+        A quarter of the consecutive depths that a lane loads before it multiplies them.
     STREAMB : int
         As for `GemvConfig`.
 
@@ -183,58 +183,132 @@ def join_of(holders: int, elements: int, element_bytes: int) -> Join:
     return Join(tuple(steps), steps[0].givers * elements if steps else 0)
 
 
-#: Most elements that a lane loads at once.
-WIDEST = 8
+#: The arithmetic of the units whose operands lanes load: what is multiplied and in which type it is
+#: summed, by the type of the elements. A unit for tf32 takes float32 and ignores the last bits.
+_ARITHMETIC: dict[str, tuple[Multiplied, Summed]] = {
+    "float16": ("float16", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    "float32": ("tf32", "float32"),
+    "float64": ("float64", "float64"),
+    "complex128": ("float64", "float64"),
+}
+OPERANDS = tuple(_ARITHMETIC)
 
-#: The element types for which the template implements the layout of fragments.
-OPERANDS = ("float16", "bfloat16")
-
-
-def register_unit(precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
-    """NVIDIA's unit for `OPERANDS`, with fragments loaded by lanes; None if there is none."""
-    return unit_for(precision.operand, traits) if precision.arithmetic == "float32" else None
+#: Neighbouring rows of A, or columns of the transposed B, in a group of the unit's lanes.
+GROUP = 8
 
 
 def unit_for(dtype: str, traits: DeviceTraits) -> MatrixUnit | None:
-    """The unit that multiplies elements of `dtype` and sums in float32."""
-    unit = unit_multiplying(dtype, "float32", traits) if dtype in OPERANDS else None
+    """NVIDIA's unit that multiplies elements of `dtype` from registers; None if there is none."""
+    unit = unit_multiplying(*_ARITHMETIC[dtype], traits) if dtype in _ARITHMETIC else None
     return unit if unit and unit.spelling == "ptx" else None
+
+
+def register_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> MatrixUnit | None:
+    """The same for a precision, if it multiplies elements as they are stored."""
+    arithmetic = precision.multiplied, precision.arithmetic
+    offered = precision.terms == 1 and _ARITHMETIC.get(dtype) == arithmetic
+    return unit_for(dtype, traits) if offered else None
+
+
+@dataclass
+class LaneOperand:
+    """How the lanes of a unit load A or B: each some neighbouring rows of A, or columns of B.
+
+    Rows of A beyond the matrix repeat the last ones, and are not stored.
+    """
+
+    name: OperandName
+    problem: GemmProblem
+    element: ElementType
+    unit: MatrixUnit
+    run: int  # consecutive depths of a lane
+    count: int  # its rows or columns
+    past_cache: bool = False  # whether to load vectors past the first-level cache
+
+    def __post_init__(self) -> None:
+        layout = self.layout = self.problem.operand(self.name)
+        self.along_k = layout.is_along_k(self.name)  # whether its depths are neighbours
+        # Elements that are loaded at once, at least those of a register; 0: one by one. Vectors of
+        # rows must not cross the end of the matrix.
+        most = min(self.run if self.along_k else self.count, layout.alignment)
+        most = min(most, VECTOR_BYTES // self.element.stored_bytes)
+        if self.name == "a" and not self.along_k:
+            most = math.gcd(most, self.problem.m)
+        most = 1 if layout.order == "strided" else most
+        self.vector = most if most >= self.unit.word else 0
+        # Their C type.
+        is_double = self.unit.register == "double"
+        size = max(1, self.vector) * self.element.stored_bytes
+        self.loaded = self.element.vector(max(1, self.vector)) if is_double else WORDS[size]
+        self.past_cache &= self.vector > 0 and layout.order != "strided"
+
+    def vector_at(self, depth: str) -> str:
+        """In C: the elements at `depth`, from the lane's row or column i on, that are loaded at once."""
+        at = f"{self.name} + {self._place(depth, self.vector)}"
+        if not self.past_cache:
+            return f"*(const __global {self.loaded} *)({at})"
+        bits = f"load_streamed({at})"
+        return f"as_{self.loaded}({bits})" if self.unit.register == "double" else bits
+
+    def element_at(self, depth: str, whole: bool) -> str:
+        """In C: one of them; unless all are `whole`, zero if it is outside the matrix."""
+        value = f"{self.name}[{self._place(depth, 1)}]"
+        inside = f"{depth} < k" + (" && column + i < n" if self.name == "b" else "")
+        zero = "(element)(0)" if self.problem.complex else "0"
+        return value if whole else f"({inside} ? {value} : {zero})"
+
+    def _place(self, depth: str, vector: int) -> str:
+        if self.name == "b":
+            return f"B_AT({depth}, column + i)"
+        return f"A_AT(min(row + i, m - {1 if self.along_k else vector}), {depth})"
 
 
 def generate_gemv_unit(
     problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
 ) -> KernelSource:
     """Write the kernel that multiplies few rows by a matrix unit."""
-    unit = register_unit(problem.precision, traits)
+    unit = register_unit(problem.dtype, problem.precision, traits)
     if unit is None:
         raise UnsupportedError(
             f"precision is {problem.precision.name}, for which {traits.name!r} has no unit that "
-            "takes two-byte elements from registers"
+            f"takes {problem.dtype} from registers"
         )
-    kernel = GemmKernel(problem, config, traits, "ushort")
-    along_k = problem.b.order == "column"
-    join = join_of(config.lanes_k, config.MR * config.columns, kernel.element.bytes)
-    sums = "accumulators[i * B_FRAGMENTS + j / 2][j % 2 * 2 + r]"
+    stored = "" if unit.register == "double" else WORDS[unit.operand_bytes]
+    kernel = GemmKernel(problem, config, traits, stored)
+    element = kernel.element
+    join = join_of(config.lanes_k, config.MR * config.columns, element.bytes)
+    columns = unit.m // GROUP  # of B that a lane has in a fragment
+
+    def fragment_of_b(words: str) -> str:
+        """A lane's registers of fragment j: those of one group of depths after the other."""
+        numbers = [(depth, column) for depth in range(unit.depth_groups) for column in range(columns)]
+        return ", ".join(
+            f"{words}[{plus(times(columns, 'j'), column)}][{plus('p', depth)}]"
+            for depth, column in numbers
+        )
+
+    # The sum of the lane's column j and its row r of a fragment.
+    fragment = f"accumulators[{plus('i * B_FRAGMENTS', divided('j', columns))}]"
+    number = plus(times(modulo("j", columns), 2), "r")
+    total = f"{fragment}[{number}]"
+    if problem.complex:
+        total = f"(element)({total}, {fragment}[{plus(unit.result_registers, number)}])"
     return kernel.source(
         "gemv_unit",
         "gemv/unit.cl.mako",
         unit.lanes * config.SUBGROUPS,
         gemv=config,
         unit=unit,
-        along_k=along_k,
-        result=kernel.result_at(sums, "row", "column + j"),
-        a_vector=_vector(problem.a, config.run) if problem.a.order == "row" else 0,
-        b_vector=_vector(problem.b, config.run if along_k else config.VW),
+        columns=columns,
+        fragment_of_b=fragment_of_b,
+        a=LaneOperand("a", problem, element, unit, config.run, config.MR // GROUP),
+        b=LaneOperand("b", problem, element, unit, config.run, config.VW, config.STREAMB == 1),
+        result=kernel.result_at(total, "stored_row", "column + j"),
         words=WORDS,
         steps=join.steps,
-        joined=join.elements,
+        joined=join.elements * element.parts,
     )
-
-
-def _vector(layout: MatrixLayout, run: int) -> int:
-    """Elements of a `run` that are loaded at once; 0 if they are loaded one by one."""
-    wanted = min(run, WIDEST)
-    return wanted if layout.order != "strided" and layout.alignment >= wanted else 0
 
 
 def generate_gemv(problem: GemmProblem, config: GemvConfig, traits: DeviceTraits) -> KernelSource:

@@ -12,7 +12,7 @@ from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
-from ...problem.precision import Precision, is_complex
+from ...problem.precision import Precision
 from ...problem.problem import GemmProblem
 from ...problem.product import Product
 from ..cost import SUB_GROUP, Access, Costs, Place, Work
@@ -47,10 +47,11 @@ _CACHE_HINTS = common.Constraint(
 )
 
 
-def _registers(config: GemvUnitConfig) -> int:
+def _registers(config: GemvUnitConfig, dtype: str) -> int:
     """Registers of a lane: for sums, and for the depths of A and B that are loaded at once."""
-    a = config.MR // 8 * config.run // 2
-    return config.MR * config.VW // 4 + a + config.run * config.VW // 2 + _SPARE
+    size = stored_bytes(dtype)
+    loaded = config.run * (config.MR // codegen.GROUP + config.VW) * size // 4
+    return config.MR * config.VW // 4 * max(1, size // 4) + loaded + _SPARE
 
 
 def _limit(config: GemvUnitConfig) -> int:
@@ -77,6 +78,7 @@ class _Strip:
     exposed: float  # as in `Work`
     items: int  # work-items of a work-group
     registers: int  # of a work-item
+    across: int = 1  # rows of A that a work-item can load at once where they are neighbours
 
 
 class _FewRows(Family[Few]):
@@ -146,7 +148,9 @@ class _FewRows(Family[Few]):
             # Work-items side by side along the columns read the same elements of A.
             elements, rows = config.MR * strip.depth * strip.readers, strip.rows
             if layout.order != "row":
-                loads, _ = costs.transfer(elements, size, 1, 1, rows=lanes_k * rows)
+                width = min(strip.across, layout.alignment) if layout.order == "column" else 1
+                width = max(1, min(width, common.VECTOR_BYTES // size))
+                loads, _ = costs.transfer(elements, size, 1, width, rows=lanes_k * rows)
                 return Access(loads)
         if layout.order == "strided":
             lanes = run = 1
@@ -246,7 +250,7 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         _CACHE_HINTS,
         common.within_work_group(lambda c, traits: _LANES * c.SUBGROUPS),
         common.Constraint(
-            "units whose operands come from registers multiply float16 and bfloat16",
+            f"units whose operands come from registers multiply {', '.join(codegen.OPERANDS)}",
             lambda c, dtype, traits: dtype in codegen.OPERANDS,
             "they are {dtype}",
         ),
@@ -259,12 +263,12 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         ),
         common.Constraint(
             "a lane's sums and fragments must fit its registers",
-            lambda c, dtype, traits: _registers(c) <= _limit(c),
-            lambda c, dtype, traits: f"about {_registers(c)}, limit {_limit(c)}",
+            lambda c, dtype, traits: _registers(c, dtype) <= _limit(c),
+            lambda c, dtype, traits: f"about {_registers(c, dtype)}, limit {_limit(c)}",
         ),
         common.within_local_memory(
             "the partial sums of a work-group",
-            lambda c, dtype, traits: _local_bytes(c, "float32"),  # sums are float32 in any case
+            lambda c, dtype, traits: _local_bytes(c, dtype),
         ),
     )
 
@@ -273,33 +277,33 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
         *((rows, groups, 2, 4, 1) for rows in (8, 16, 32) for groups in (4, 8, 16)),
         (8, 8, 4, 4, 1),
         (16, 16, 4, 2, 1),
+        *((rows, groups, 2, 1, 1) for rows in (8, 16, 32, 64) for groups in (4, 8, 16)),
     )
 
     def runs(self, dtype: str, precision: Precision, traits: DeviceTraits) -> bool:
-        has_unit = codegen.register_unit(precision, traits) is not None
-        return traits.type != "cpu" and not is_complex(dtype) and has_unit
+        return codegen.register_unit(dtype, precision, traits) is not None
 
     def refusal(self, config: GemvUnitConfig, problem: GemmProblem, traits: DeviceTraits) -> str:
-        if codegen.register_unit(problem.precision, traits) is None:
+        if codegen.register_unit(problem.dtype, problem.precision, traits) is None:
             name = problem.precision.name
-            return f"no matrix unit for {name} that takes two-byte elements from registers"
+            return f"no matrix unit for {name} that takes {problem.dtype} from registers"
         return ""
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         """Up to more rows than without units, if the larger operand can be loaded by vectors."""
         few, larger = min((problem.m, problem.b), (problem.n, problem.a), key=lambda side: side[0])
-        in_vectors = larger.order != "strided" and larger.alignment >= codegen.WIDEST
+        in_vectors = larger.has_vectors(common.VECTOR_BYTES, stored_bytes(problem.dtype))
         return (
             few <= _FEW_BY_UNITS
             and problem.k >= _LEAST_DEPTH
             and in_vectors
-            and codegen.register_unit(problem.precision, traits) is not None
+            and codegen.register_unit(problem.dtype, problem.precision, traits) is not None
         )
 
     def instruction(
         self, problem: GemmProblem, config: GemvUnitConfig, traits: DeviceTraits
     ) -> str:
-        unit = codegen.register_unit(problem.precision, traits)
+        unit = codegen.register_unit(problem.dtype, problem.precision, traits)
         return unit.text if unit else ""
 
     def _lanes(self, config: GemvUnitConfig, *, along_k: bool) -> tuple[int, int]:
@@ -308,8 +312,9 @@ class GemvUnitFamily(_FewRows[GemvUnitConfig]):
     def _strip(self, config: GemvUnitConfig, costs: Costs) -> _Strip:
         """Sub-groups divide k, and multiply elements that they load to registers."""
         return _Strip(
-            4 * config.run, config.run, 1, 8, 1 + len(_join(config, "float32").steps),
-            1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config),
+            4 * config.run, config.run, 1, codegen.GROUP, 1 + len(_join(config, costs.dtype).steps),
+            1 / config.SUBGROUPS, _LANES * config.SUBGROUPS, _registers(config, costs.dtype),
+            config.MR // codegen.GROUP,
         )  # fmt: skip
 
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
