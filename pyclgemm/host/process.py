@@ -36,6 +36,12 @@ _exit_callbacks: list[Callable[[], None]] = []
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
+def usable_cpus() -> int:
+    """The CPUs on which this process may run."""
+    has_mask = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+
+
 def switch(variable: str, default: bool) -> bool:
     """Read an environment variable that is 1, 0 or nothing; raise `ArgumentError` for others."""
     value = os.environ.get(variable, "")

@@ -13,6 +13,7 @@ import pyopencl as cl
 
 from ..codegen.source import KernelSource
 from ..errors import KernelBuildError
+from ..host.process import usable_cpus
 from .build import adopt_binary, compile_program
 
 #: The context of a worker process.
@@ -44,18 +45,25 @@ class CompilePool:
             except BrokenProcessPool:
                 self.close()
 
+    def wait_until_open(self) -> None:
+        """Wait until all processes have opened the device, which may take seconds each.
+
+        `BrokenProcessPool` if one ended.
+        """
+        opening, self._opening = self._opening, []
+        for future in opening:
+            future.result()
+
     def adopt(self, context: cl.Context, sources: Iterable[KernelSource]) -> None:
         """Wait for the started kernels among `sources`; `build_kernel` then loads their binaries.
 
         If a kernel does not compile, `build_kernel` says why. Time nothing before the first call:
         processes that open the device stop the kernels that run on it.
         """
-        opening, self._opening = self._opening, []
         started = {source: self._started[source] for source in sources if self._started.get(source)}
         self._started.update(dict.fromkeys(started))
         try:
-            for future in opening:
-                future.result()
+            self.wait_until_open()
             for source, compiled in started.items():
                 if compiled and (binary := compiled.result()) is not None:
                     adopt_binary(context, self._device, source, binary)
@@ -63,7 +71,7 @@ class CompilePool:
             self.close()
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        processes = max(1, min(16, (os.cpu_count() or 2) - 1))
+        processes = max(1, min(16, usable_cpus() - 1))
         # A forked process cannot use the driver of its parent.
         spawning = multiprocessing.get_context("spawn")
         barrier = spawning.Barrier(processes)

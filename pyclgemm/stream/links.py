@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 
-from ..host.process import InRuntime
+from ..host.process import InRuntime, usable_cpus
 from .buffers import host_buffer
 from .copies import Pinned
 
@@ -37,8 +36,7 @@ class Link:
 
 def host_threads() -> int:
     """The threads that read and write host matrices."""
-    has_mask = hasattr(os, "sched_getaffinity")
-    cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+    cpus = usable_cpus()
     return min(_MOST_THREADS, cpus - int(_LEFT * cpus))
 
 

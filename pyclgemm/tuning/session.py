@@ -110,8 +110,9 @@ def nearest(standing: Standing, others: Iterable[Standing]) -> list[Standing]:
 _TRIAL_PART = 1 / 20
 _TRIAL_SECONDS = (10.0, 30.0)
 _FIRST_SECONDS = 60.0
-#: Seconds for writing the kernels of some trials and handing them to compilers.
-_PREPARE_SECONDS = 30.0
+#: Seconds for writing the kernels of some trials and handing them to compilers, each of which opens
+#: the device at first.
+_PREPARE_SECONDS = 90.0
 #: Seconds by which the last trial may overrun the budget.
 _GRACE = 2.0
 #: Number of the best configurations of an earlier run that are measured again, for each shape.

@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -98,13 +99,18 @@ class TrialBench:
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
     def prepare(self, trials: Sequence[Trial]) -> None:
-        """Start to build the candidates of some trials in parallel; `run` waits for its own."""
+        """Start to build the candidates of some trials in parallel; `run` waits for its own.
+
+        It does not wait for the compilers to start, as a trial has a time limit.
+        """
         for trial in trials:
             with contextlib.suppress(PyclgemmError):  # building the plan will raise it again
                 product = trial.shape.product(self._dtype, self._precision.name)
                 sources = kernel_sources(product, trial.config, self._traits)
                 self._compilers.start(sources)
                 self._started[trial] = sources
+        with contextlib.suppress(BrokenProcessPool):  # then `adopt` closes the pool
+            self._compilers.wait_until_open()
 
     def _require_device(self) -> None:
         """Raise `DeviceLostError` unless the device works: one fault can spoil a whole context."""

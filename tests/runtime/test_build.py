@@ -14,7 +14,7 @@ import pyopencl.array as cl_array
 import pytest
 
 from pyclgemm.codegen.source import KernelSource
-from pyclgemm.runtime import build
+from pyclgemm.runtime import build, compile_pool
 from pyclgemm.runtime.build import adopt_binary, build_kernel, compile_program
 from pyclgemm.runtime.compile_pool import CompilePool
 from tests.support.system import is_running, wait_until
@@ -28,7 +28,7 @@ def storing(number):
 
 @pytest.fixture
 def pool(device, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(compile_pool, "usable_cpus", lambda: 3)
     pool = CompilePool(device)
     yield pool
     pool.close()
