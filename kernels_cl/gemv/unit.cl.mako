@@ -14,7 +14,6 @@
 <%namespace name="streaming" file="/common/cache_hints.mako"/>
 <%
     pairs = unit.word == 2  # whether a register holds two elements
-    stored = "ushort" if pairs else "element" if problem.complex else unit.register  # of an element
     parts = "[2]" if problem.complex else ""
     sums = element.parts * unit.result_registers  # of a lane in a fragment
 %>\
@@ -47,12 +46,6 @@ ${fragment.multiply_by_ptx()}
 
 ${streaming.function(b.vector * element.stored_bytes)}
 % endif
-
-// A load whose value may not count is no branch: others need not wait for it.
-static inline ${stored} or_zero(const bool counts, const ${stored} x)
-{
-    return counts ? x : ${"(element)(0)" if problem.complex else "0"};
-}
 % if pairs:
 
 // Two elements in a register, the first in its lower half.
@@ -188,13 +181,14 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     for (extent slab = 0; slab < k; slab += SUBGROUPS * DEPTH) {
         const extent first_depth = slab + lane_k * DEPTH;
         const extent depth = first_depth + lane_n % 4 * RUN;
-        ${unit.register} a_words${parts}[A_FRAGMENTS][WORDS] = {0};
-        ${unit.register} b_words${parts}[VW][WORDS] = {0};
-        // All lanes of a sub-group take the same branch, as all must multiply: zeros beyond the last depth.
+        ${unit.register} a_words${parts}[A_FRAGMENTS][WORDS];
+        ${unit.register} b_words${parts}[VW][WORDS];
+        // All lanes of a sub-group take the same branch, as all must multiply.
         if (first_depth + DEPTH <= k && first_column + COLUMNS <= n) {
             ${load(b, True)}
             ${load(a, True)}
-        } else if (first_depth < k) {
+        } else {
+            // Elements outside the matrices are zero.
             ${load(b, False)}
             ${load(a, False)}
         }

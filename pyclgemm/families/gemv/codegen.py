@@ -215,7 +215,7 @@ def register_unit(dtype: str, precision: Precision, traits: DeviceTraits) -> Mat
 class LaneOperand:
     """How the lanes of a unit load A or B: each some neighbouring rows of A, or columns of B.
 
-    Rows and columns beyond the matrix repeat the last ones, and are not stored.
+    Rows of A beyond the matrix repeat the last ones, and are not stored.
     """
 
     name: OperandName
@@ -252,16 +252,15 @@ class LaneOperand:
         return f"as_{self.loaded}({bits})" if self.unit.register == "double" else bits
 
     def element_at(self, depth: str, whole: bool) -> str:
-        """In C: one of them; unless all are `whole`, zero beyond the last depth."""
-        if whole:
-            return f"{self.name}[{self._place(depth, 1)}]"
-        column = "min(column + i, n - 1)"
-        value = f"{self.name}[{self._place(f'min({depth}, k - 1)', 1, column)}]"
-        return f"or_zero({depth} < k, {value})"
+        """In C: one of them; unless all are `whole`, zero if it is outside the matrix."""
+        value = f"{self.name}[{self._place(depth, 1)}]"
+        inside = f"{depth} < k" + (" && column + i < n" if self.name == "b" else "")
+        zero = "(element)(0)" if self.problem.complex else "0"
+        return value if whole else f"({inside} ? {value} : {zero})"
 
-    def _place(self, depth: str, vector: int, column: str = "column + i") -> str:
+    def _place(self, depth: str, vector: int) -> str:
         if self.name == "b":
-            return f"B_AT({depth}, {column})"
+            return f"B_AT({depth}, column + i)"
         return f"A_AT(min(row + i, m - {1 if self.along_k else vector}), {depth})"
 
 
