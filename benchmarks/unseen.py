@@ -18,6 +18,9 @@ Other processes and a hypervisor can only lengthen times, on CPUs for seconds. `
 measures the N lowest and the N highest ratios of a type once more, and keeps the shorter time of
 each contender; the column `measured` says how often a shape was measured.
 
+``--contribute FILE`` also adds the times of the choices to a file of databases/, as samples from
+which predictions learn. The shapes of this seed are then no test of the choice any more.
+
 ``--hide FILE`` chooses without a built-in file, as on devices that have none. The user's own files
 are always used (XDG_DATA_HOME names another folder for them).
 
@@ -71,7 +74,7 @@ from benchmarks.session.session import Record, Session
 from pyclgemm.api.prepare import check_supported
 from pyclgemm.codegen.source import KernelSource
 from pyclgemm.device.ceilings import typical_ceilings
-from pyclgemm.device.traits import traits_of
+from pyclgemm.device.traits import DeviceTraits, traits_of
 from pyclgemm.errors import PyclgemmError, UnsupportedError
 from pyclgemm.host.process import ended_as_by_hand
 from pyclgemm.measure.bench import pace_for
@@ -81,9 +84,12 @@ from pyclgemm.problem.product import Product
 from pyclgemm.resources import resource_folder
 from pyclgemm.runtime.compile_pool import CompilePool
 from pyclgemm.selection import database
-from pyclgemm.selection.database import load_database, reload_database
+from pyclgemm.selection.database import load_database, reload_database, update_file
+from pyclgemm.selection.features import features_of, record_for
 from pyclgemm.selection.model import basis_for
 from pyclgemm.selection.overrides import choose_for, kernel_sources
+from pyclgemm.selection.records import Record as DatabaseRecord
+from pyclgemm.selection.saving import extended_file
 from pyclgemm.selection.select import Choice, alternatives
 
 #: Limits of a product: operations, bytes of its matrices, seconds at the device's typical ceilings;
@@ -195,6 +201,19 @@ class Comparison:
             self.measured[case] = list(timed.values()), choices
             self.keep(self._row(case, 2))
 
+    def samples(self) -> dict[tuple[str, str], list[DatabaseRecord]]:
+        """The times of the library's choices, by element type and arithmetic of the kernel."""
+        found: dict[tuple[str, str], list[DatabaseRecord]] = {}
+        for records, choices in self.measured.values():
+            product, choice = choices[PLAN]
+            seconds = next(one for one in records if one.contender == PLAN).timing.median
+            problem = product.problem  # whose precision may be another than the requested one
+            speed = 1e-9 * problem.flops / seconds
+            record = record_for(features_of(problem), choice.config, speed)
+            name = problem.dtype, problem.precision.name
+            found.setdefault(name, []).append(replace(record, sample=True))
+        return found
+
     def _choices(self, case: Case, arithmetic: Arithmetic) -> Choices:
         """Return the library's choice, the next ones, and the choice for true float32.
 
@@ -266,6 +285,17 @@ def parse_type(text: str) -> Arithmetic:
         raise click.BadParameter(str(error)) from None
 
 
+def extend(
+    path: Path, traits: DeviceTraits, samples: Mapping[tuple[str, str], Sequence[DatabaseRecord]]
+) -> None:
+    """Add samples to the file of an architecture."""
+    for name, records in samples.items():
+        update_file(
+            path,
+            functools.partial(extended_file, path, traits, name, records, level="architecture"),
+        )
+
+
 @click.command(help=(__doc__ or "").partition("\n\n")[0])
 @command.device_option
 @click.option(
@@ -299,6 +329,10 @@ def parse_type(text: str) -> Arithmetic:
     help="A file of databases/ that is not used; may be given several times.",
 )  # fmt: skip
 @click.option(
+    "--contribute", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Add the measured choices to a file of databases/, from which predictions learn.",
+)  # fmt: skip
+@click.option(
     "--csv", "table", type=click.Path(dir_okay=False, path_type=Path),
     help="CSV file. [default: in benchmarks/results]",
 )  # fmt: skip
@@ -317,6 +351,7 @@ def main(
     seconds_per_case: float,
     again: int,
     hides: Sequence[str],
+    contribute: Path | None,
     table: Path | None,
     plot: Path | None,
 ) -> None:
@@ -361,6 +396,8 @@ def main(
                     cases = drawn(arithmetic, machine, count, seed, batched=batched)
                     comparison.run(cases, arithmetic, functools.partial(progress.advance, task))
                     comparison.again(again, arithmetic)
+                    if contribute is not None:
+                        extend(contribute, traits, comparison.samples())
                 except UnsupportedError as error:
                     say(f"{arithmetic} is left out: {error}")
                 progress.stop_task(task)

@@ -77,8 +77,9 @@ class Knowledge:
         self.basis = basis_of(self.hits, database, traits, self._name)
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
         for file, record in measured:
-            features = features_of_record(record, *self._name)
-            self._exact.setdefault(features, []).append((file, record))
+            if not record.sample:
+                features = features_of_record(record, *self._name)
+                self._exact.setdefault(features, []).append((file, record))
         #: Configurations that are valid on the device, each with the most specific file that has
         #: it; and descriptions of invalid ones, by the constraints that they break.
         self.candidates: dict[Config, DatabaseFile] = {}

@@ -132,6 +132,9 @@ class Record:
     #: contiguous matrices, whose alignment follows from their sizes.
     alignment: int | None = None
     packed: bool = False  # B was packed ahead; the speed does not include packing
+    #: A time from which predictions learn, though another configuration may be faster on this very
+    #: product: the record does not decide for it.
+    sample: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -177,11 +180,13 @@ class Entry:
         """
         if self.like is None:
             return ()
-        known = {_key(record) for record in self.own}
+        known = {_key(record) for record in self.own if not record.sample}
         return tuple(
             replace(record, gflops=None)
             for record in self.like.own
-            if _key(record) not in known and not violations(record.config, self.dtype)
+            if not record.sample
+            and _key(record) not in known
+            and not violations(record.config, self.dtype)
         )
 
     @cached_property
@@ -206,6 +211,7 @@ _OPTIONAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "alignment": (partial(is_integer, allowed=ALIGNMENTS), wanted(ALIGNMENTS)),
     "batch": (partial(is_integer, allowed=BATCHES), wanted(BATCHES)),
     "packed": (lambda value: value is True, "true"),
+    "sample": (lambda value: value is True, "true"),
     "gflops": (_is_speed, f"a number of {SLOWEST:g} to {FASTEST:g}"),
 }
 
@@ -248,7 +254,7 @@ def read_record(document: Any, dtype: str, where: str) -> Record:
     m, n, k = sizes
     shape = GemmShape(m, n, k, document.get("layout", "NN"), batch=document.get("batch"))
     gflops, alignment = document.get("gflops"), document.get("alignment")
-    return Record(shape, config, gflops, alignment, "packed" in document)
+    return Record(shape, config, gflops, alignment, "packed" in document, "sample" in document)
 
 
 def _refuse(where: str, value: object, expected: str) -> NoReturn:
@@ -265,6 +271,7 @@ def record_document(record: Record) -> dict[str, Any]:
         "alignment": record.alignment,
         "batch": shape.batch,
         "packed": record.packed or None,
+        "sample": record.sample or None,
         "gflops": record.gflops,
         "config": record.config.as_dict(),
     }

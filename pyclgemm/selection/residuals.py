@@ -43,6 +43,7 @@ _MOST_PACKS = 2
 _OTHER_LAYOUT = 0.6
 
 Matrix = NDArray[np.float64]
+Single = NDArray[np.float32]
 
 
 class Residuals:
@@ -123,7 +124,7 @@ class Weights:
         features, everyone = _features(table), np.arange(len(configs))
         #: For each family: its configurations, its times, and the weights for each number of
         #: operands that a configuration packs, which depends on the product.
-        self._families: list[tuple[slice, slice, Matrix]] = []
+        self._families: list[tuple[slice, slice, Single]] = []
         for name, members in _by_family(configs).items():
             if times := residuals.families.get(name):
                 same = everyone[members, None] == indices[times]
@@ -132,11 +133,12 @@ class Weights:
                     _covariance(same, squares + np.square(packs - residuals.packs[times]))
                     for packs in range(_MOST_PACKS + 1)
                 ]
-                of_family = np.array(weights) * residuals.weights[times]
+                # Half as many bytes make a choice faster, and errors need no more digits.
+                of_family = (np.array(weights) * residuals.weights[times]).astype(np.float32)
                 self._families.append((members, times, of_family))
-        self._kept: dict[bytes, list[tuple[slice, slice, Matrix]]] = {}
+        self._kept: dict[bytes, list[tuple[slice, slice, Single]]] = {}
 
-    def of(self, packs: NDArray[np.int_]) -> list[tuple[slice, slice, Matrix]]:
+    def of(self, packs: NDArray[np.int_]) -> list[tuple[slice, slice, Single]]:
         """The configurations and times of each family, and the weight of each pair."""
         key = packs.tobytes()
         if key not in self._kept:
@@ -147,10 +149,10 @@ class Weights:
         return self._kept[key]
 
 
-def _of_packs(weights: Matrix, packs: NDArray[np.int_]) -> Matrix:
+def _of_packs(weights: Single, packs: NDArray[np.int_]) -> Single:
     """The weights of configurations that pack the given numbers of operands."""
     first = packs[0]
-    chosen: Matrix = weights[first] if (packs == first).all() else weights[packs, range(len(packs))]
+    chosen: Single = weights[first] if (packs == first).all() else weights[packs, range(len(packs))]
     return chosen
 
 
@@ -169,9 +171,10 @@ class Corrections:
         weights = self._weights
         distances = weights.residuals.octaves - np.log2(sizes)[:, None]
         near = _nearness((distances * distances).sum(0)) * self._likeness
+        single = near.astype(np.float32)
         errors = np.zeros(weights.count)
         for members, times, of_pairs in self._parts:
-            errors[members] = of_pairs @ near[times]
+            errors[members] = of_pairs @ single[times]
         known = np.bincount(weights.indices, near[weights.measured], weights.count)
         return errors, 1 / np.sqrt(1 + known)
 

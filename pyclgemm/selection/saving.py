@@ -37,9 +37,10 @@ def extended_file(
     """The file at a path extended by records, or a new one without a path; nothing is written.
 
     Records of the same product are replaced, except those that stand in for a path that drivers
-    may refuse. A record of a single product removes the entry's threshold. The file keeps its
-    ceilings; `ceilings`, which `model` assumes, are taken if it has none. A file for an
-    architecture has no ceilings, which differ between devices, and no models that assume any.
+    may refuse, and samples of other configurations. A sample replaces no other record. A record of
+    a single product removes the entry's threshold. The file keeps its ceilings; `ceilings`, which
+    `model` assumes, are taken if it has none. A file for an architecture has no ceilings, which
+    differ between devices, and no models that assume any.
     """
     file = read_file(path) if path and path.exists() else None
     present = file.entries if file else ()
@@ -101,18 +102,22 @@ def _product_of(record: Record) -> tuple[Any, ...]:
     """The key by which a file sorts its records; the first of equal keys is chosen."""
     shape, kind = record.shape, get_args(Kind).index(record.kind)
     alignment, products = record.alignment or 0, shape.batch or 0
-    return kind, shape.sizes, shape.layout, alignment, products, record.packed
+    return kind, shape.sizes, shape.layout, alignment, products, record.packed, record.sample
 
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
     """The records of an entry that the new ones do not replace."""
-    new = [(features_of_record(one, *name), family_of(one.config)) for one in records]
+    features_of_new = [(features_of_record(one, *name), one) for one in records]
+    timed = {(features, one.config) for features, one in features_of_new}
+    new = [(features, one) for features, one in features_of_new if not one.sample]
     replaced = {features for features, _ in new}
     #: Products with a new record that no driver refuses.
-    certain = {features for features, family in new if not family.may_be_refused}
+    certain = {features for features, one in new if not family_of(one.config).may_be_refused}
 
     def superseded(record: Record) -> bool:
         features = features_of_record(record, *name)
+        if record.sample:
+            return (features, record.config) in timed
         may_be_refused = family_of(record.config).may_be_refused
         return features in (replaced if may_be_refused else certain)
 

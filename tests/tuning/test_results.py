@@ -33,8 +33,10 @@ def path(tmp_path):
 
 
 def saved(found, path):
+    """What decides for its product."""
     save_result(found, path)
-    return pairs(path)
+    records = read_file(path).entries[0].own
+    return [(str(record), record.config) for record in records if not record.sample]
 
 
 def together(*results):

@@ -15,7 +15,7 @@ from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 from ...problem.precision import Precision
-from ...problem.problem import GemmProblem, MatrixLayout, OperandName
+from ...problem.problem import GemmProblem, OperandName
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class LaneOperand:
         self.past_cache &= self.vector > 0 and layout.order != "strided"
 
     def vector_at(self, depth: str) -> str:
-        """In C: the elements at `depth`, from the lane's row or column i on, that are loaded at once."""
+        """In C: the elements that are loaded at once, at `depth` from the lane's position i on."""
         at = f"{self.name} + {self._place(depth, self.vector)}"
         if not self.past_cache:
             return f"*(const __global {self.loaded} *)({at})"
@@ -282,7 +282,9 @@ def generate_gemv_unit(
 
     def fragment_of_b(words: str) -> str:
         """A lane's registers of fragment j: those of one group of depths after the other."""
-        numbers = [(depth, column) for depth in range(unit.depth_groups) for column in range(columns)]
+        numbers = [
+            (depth, column) for depth in range(unit.depth_groups) for column in range(columns)
+        ]
         return ", ".join(
             f"{words}[{plus(times(columns, 'j'), column)}][{plus('p', depth)}]"
             for depth, column in numbers
