@@ -37,7 +37,7 @@ from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.families.registry import FAMILIES, violations
 from pyclgemm.measure.filled_queue import QueueBlocker
 from pyclgemm.runtime.compile_pool import CompilePool
-from pyclgemm.selection.database import load_database
+from pyclgemm.selection.database import load_database, read_file
 from pyclgemm.selection.model import basis_for
 from tests.support.benchmark_records import FACTS
 from tests.support.system import output_of, text_of
@@ -170,9 +170,12 @@ def measure_unseen(queue, tmp_path, monkeypatch):
 
 
 @pytest.mark.any_runtime
-def test_unseen_shapes(traits, measure_unseen):
+def test_unseen_shapes(traits, measure_unseen, tmp_path):
     types = ("--type", "float32", "--type", "float32:TF32_TF32_F32", "--type", "complex64")
-    output, table = measure_unseen("--count", 2, "--best", 1, "--batched", *types)
+    taught = tmp_path / "taught.json"
+    output, table = measure_unseen(
+        "--count", 2, "--best", 1, "--batched", "--contribute", taught, *types
+    )
     assert {"float32", "complex64"} <= set(table["arithmetic"])
     assert (table.groupby("arithmetic").size() == 2).all()
     assert ("TF32_TF32_F32 is left out" in output) == (traits.type == "cpu")
@@ -183,6 +186,12 @@ def test_unseen_shapes(traits, measure_unseen):
         np.testing.assert_allclose(table["ratio"], table["vendor_us"] / table["us"])
     assert (table["timed"] == 2).all() and (table["lost"] >= 1).all()
     assert "the worst of float32" in output
+    # Choices are measured and not compared: they decide nothing.
+    entries = {entry.name: entry.own for entry in read_file(taught).entries}
+    records = entries["float32", "F32_F32_F32"]
+    assert all(record.sample for own in entries.values() for record in own)
+    measured = table[table["arithmetic"] == "float32"]
+    assert {str(record) for record in records} == {str(case) for case in measured["case"]}
 
 
 @pytest.mark.first_runtime

@@ -57,6 +57,16 @@ def test_a_binary_that_the_driver_refuses_is_compiled_from_its_source(queue, dev
     assert answer(queue, storing(1203)) == 1203
 
 
+def test_the_pool_waits_for_its_processes_to_open_the_device(pool, queue):
+    pool.wait_until_open()  # nothing was started
+    pool.start([storing(1204)])
+    pool.wait_until_open()
+    pids = set(pool._pool._processes)
+    assert len(pids) == 2 and all(map(is_running, pids))
+    pool.adopt(queue.context, [storing(1204)])
+    assert answer(queue, storing(1204)) == 1204
+
+
 def test_a_crash_leaves_the_pool_usable(pool, queue, monkeypatch):
     pool.start([storing(1)])
     pool.adopt(queue.context, [storing(1)])

@@ -84,8 +84,9 @@ def test_no_record_is_repeated_and_the_first_of_a_product_is_the_fastest(file):
         for records in products.values():
             configs = [record.config for record in records]
             assert len(set(configs)) == len(configs), records
-            speeds = [record.gflops for record in records if record.gflops]
-            assert not speeds or records[0].gflops in (None, max(speeds)), records
+            deciding = [record for record in records if not record.sample]
+            speeds = [record.gflops for record in deciding if record.gflops]
+            assert not speeds or deciding[0].gflops in (None, max(speeds)), records
 
 
 def test_an_h100_runs_bfloat16_by_the_records_of_float16():

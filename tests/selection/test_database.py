@@ -118,6 +118,7 @@ RECORDS = [
     ({"shape": [1, 2, 0]}, r"\.shape is \[1, 2, 0\]: .* an integer of 1 to 10000000000"),
     ({"layout": "CN"}, r"\.layout is 'CN': one of NN, NT, TN, TT"),
     ({"alignment": 3}, r"\.alignment is 3: one of 1, 2, 4, 8, 16"),
+    ({"sample": False}, r"\.sample is False: true is wanted"),
     ({"batch": 1}, r"\.batch is 1: an integer of 2 to 1000000000"),
     ({"gflops": 0}, r"\.gflops is 0: a number of 1e-12 to 1e\+09"),
     ({"gflops": None}, r"\.gflops is None: a number"),

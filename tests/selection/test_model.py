@@ -19,7 +19,7 @@ from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
 from pyclgemm.selection.model import knowledge, known_of
 from pyclgemm.selection.overrides import choose_for
-from pyclgemm.selection.records import Entry, Match, Model
+from pyclgemm.selection.records import Entry, Match, Model, Record
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
 from tests.support import databases as db
 from tests.support.configs import FLOAT32_PRECISIONS, MATRIX
@@ -197,6 +197,29 @@ def test_records_slower_than_predicted_let_another_kernel_win():
     choice = select(wanted, gpu(), Database(((measured(near),), BLANK.groups[0])))
     assert choice.config == second.config
     assert choice.seconds == pytest.approx(second.seconds)
+
+
+def test_a_sample_corrects_predictions_and_does_not_decide():
+    record = slower("1024x1024x1024", 10)
+    sample = replace(record, sample=True)
+    near = "1024x1024x1100", [LARGE, DIRECT]
+    assert corrections(*near, sample) == corrections(*near, record)
+    # Something else is chosen for the very product, unless another record of it decides.
+    wanted, decisive = problem_of("1024x1024x1024"), replace(record, config=SMALL)
+    for records, decides in (([record], LARGE), ([sample], None), ([sample, decisive], SMALL)):
+        choice = select(wanted, gpu(), Database(((measured(records),), BLANK.groups[0])))
+        assert ("measured on this very product" in choice.reason) == (decides is not None)
+        assert choice.config == decides if decides else choice.config != LARGE
+
+
+def test_a_sample_is_not_borrowed_and_hides_no_borrowed_record():
+    shape, config = GemmShape(512, 512, 512), db.MATRIX
+    lender = Entry("float16", "F16_F16_F32", (Record(shape, config, 1e5),))
+    slow = Record(shape, replace(config, STAGES=2), 1e4, sample=True)
+    borrower = Entry("bfloat16", "BF16_BF16_F32", (slow,), like=lender)
+    assert borrower.borrowed == (Record(shape, config),)
+    taught = replace(lender, own=(replace(slow, config=config),))
+    assert replace(borrower, own=(), like=taught).borrowed == ()
 
 
 def test_a_record_counts_on_its_own_device_alone():

@@ -117,6 +117,38 @@ def test_of_two_shapes_of_one_product_the_faster_counts(path):
         assert saved(both, path) == [("1x512x512:NT", OTHER)]
 
 
+def test_samples_stand_beside_the_record_that_decides(path):
+    text = "512x512x512"
+    save_file(made_file([recorded(text, LARGE, 300.0)], EPYC, name=path))
+
+    def add(config, gflops, **changes):
+        """The records after another one was added, with their speeds."""
+        new = [recorded(text, config, gflops, **changes)]
+        save_file(saving.extended_file(path, cpu(), FLOAT32, new))
+        records = read_file(path).entries[0].own
+        return [(one.config, one.gflops, one.sample) for one in records]
+
+    decisive = (LARGE, 300.0, False)
+    assert add(OTHER, 100.0, sample=True) == [decisive, (OTHER, 100.0, True)]
+    # A newer time of the same configuration replaces it, one of another does not.
+    assert add(OTHER, 150.0, sample=True) == [decisive, (OTHER, 150.0, True)]
+    assert set(add(BEST, 200.0, sample=True)[1:]) == {(OTHER, 150.0, True), (BEST, 200.0, True)}
+    # As a configuration becomes the fastest one, it is no sample any more.
+    after = add(BEST, 400.0)
+    assert after == [(BEST, 400.0, False), (OTHER, 150.0, True)]
+
+
+def test_the_configurations_that_follow_the_fastest_one_are_samples(path):
+    found = result(BEST, "512x512x512")
+    seconds = found.standings[0].seconds
+    seconds |= {OTHER: 2 * seconds[BEST], LARGE: 3 * seconds[BEST]}
+    save_result(found, path)
+    first, *others = read_file(path).entries[0].own
+    assert (first.config, first.sample) == (BEST, False)
+    assert {one.config: one.sample for one in others} == {OTHER: True, LARGE: True}
+    assert {one.config: round(first.gflops / one.gflops) for one in others} == {OTHER: 2, LARGE: 3}
+
+
 def test_a_threshold_is_dropped_once_a_single_product_was_tuned(path):
     threshold = Threshold(mnk=10**6)
     save_file(made_file([recorded("32x32x32", DIRECT)], SM_90, threshold, name=path))
