@@ -157,6 +157,18 @@ def test_float32_is_rounded_to_the_nearest_tf32(request, queue, rng, emulation, 
         np.testing.assert_allclose(got.ravel(), column.ravel(), rtol=2**-11)
 
 
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("kind", [DOUBLE, COMPLEX])
+@pytest.mark.parametrize("options", [{}, {"a": COLUMN, "b": COLUMN, "out": COLUMN}])
+def test_few_rows_by_the_unit_for_float64_of_earlier_devices(queue, kind, options):
+    """Its fragments have 8 columns of B, of which a lane has one."""
+    with emulated_units(queue.device, "sm_80"):
+        check_gemm(
+            queue, config=GEMV_UNIT, sizes=(19, 70, 45), dtype=kind[0], precision=kind[1],
+            bias=True, alpha=3, **options,
+        )  # fmt: skip
+
+
 # ------------------------------------------------------------------ units of AMD
 
 AMD = ("gfx1100", "gfx1200", "gfx90a", "gfx942")

@@ -70,7 +70,7 @@ def _local_bytes(config: GemvConfig | GemvUnitConfig, dtype: str) -> int:
 class _Strip:
     """How a work-group reads A and its columns of B, whatever the order of B."""
 
-    depth: int  # depths that a work-item multiplies at a time
+    depth: int  # depths that a work-group multiplies at a time
     run_k: int  # consecutive depths of a work-item
     readers: int  # work-items that read an element of A
     rows: int  # rows of A that a sub-group reads at once
