@@ -29,8 +29,8 @@ ${prelude.types()}
 #define ITEMS (SUBGROUPS * LANES_N)
 #define DEPTH (4 * RUN)  // depths of a sub-group at a time
 #define A_FRAGMENTS (MR / 8)  // and rows of a lane
-#define B_FRAGMENTS ${divided("VW", columns)}  // of ${unit.m} columns
-#define FRAGMENTS (A_FRAGMENTS * ${"(B_FRAGMENTS)" if columns > 1 else "B_FRAGMENTS"})
+#define B_FRAGMENTS ${f"(VW / {columns})" if columns > 1 else "VW"}  // of ${unit.m} columns
+#define FRAGMENTS (A_FRAGMENTS * B_FRAGMENTS)
 
 ${prelude.address("a", problem.a)}
 ${prelude.address("b", problem.b)}

@@ -194,7 +194,7 @@ _ARITHMETIC: dict[str, tuple[Multiplied, Summed]] = {
 }
 OPERANDS = tuple(_ARITHMETIC)
 
-#: Neighbouring rows of A, or columns of the transposed B, in a group of the unit's lanes.
+#: Rows of A, and columns of B, that a group of the unit's lanes covers.
 GROUP = 8
 
 
