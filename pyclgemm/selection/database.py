@@ -21,7 +21,16 @@ from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
 from ..host.files import Purpose, locked, read_json, write_whole
 from ..resources import resource_folder
-from .records import LEVELS, Entry, Match, Source, entry_document, read_entries, without_none
+from .records import (
+    LEVELS,
+    Entry,
+    Match,
+    Source,
+    entry_document,
+    name_of,
+    read_entries,
+    without_none,
+)
 
 SCHEMA_FILE = "schema.json"
 
@@ -92,6 +101,30 @@ class DatabaseFile:
             warnings.warn(printable(message, lines=True), DatabaseWarning, stacklevel=2)
         return entries
 
+    def named(self, name: tuple[str, str]) -> tuple[Entry, ...]:
+        """The entry of an element type and an arithmetic, if there is one.
+
+        Of the library's own files, whose records were checked before the release, only this entry
+        and the one that it is like are parsed: some have thousands of records.
+        """
+        if not self.built_in:
+            return tuple(entry for entry in self.entries if entry.name == name)
+        if name not in self._named:
+            documents = self.document["entries"]
+            wanted = [one for one in documents if name_of(one) == name]
+            lenders = [name_of(one["like"]) for one in wanted if "like" in one]
+            wanted += [one for one in documents if name_of(one) in lenders]
+            entries, refused = read_entries(wanted, str(self.path))
+            if refused:  # `entries` names them by their places in the file
+                entries = self.entries
+            self._named[name] = tuple(entry for entry in entries if entry.name == name)
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> dict[tuple[str, str], tuple[Entry, ...]]:
+        """The entries that `named` has parsed."""
+        return {}
+
     @property
     def refused(self) -> tuple[str, ...]:
         """A message for each unusable record: the file, the position, the value, the reason."""
@@ -123,7 +156,8 @@ class Database:
         They come group by group, from the most to the least specific level. Types have NumPy's
         names, arithmetics JAX's.
         """
-        return [hit for hit in self.entries_for(traits) if hit[1].name == (dtype, precision)]
+        name = dtype, precision
+        return [(file, entry) for file in self.files_for(traits) for entry in file.named(name)]
 
     def entries_for(self, traits: DeviceTraits) -> list[tuple[DatabaseFile, Entry]]:
         """The entries of every type and arithmetic for a device, in the order of `lookup`."""

@@ -301,7 +301,7 @@ def read_entries(
     documents: Sequence[dict[str, Any]], file: str
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """The entries of a file that matches the schema, and messages about unusable records."""
-    names = list(map(_name_of, documents))
+    names = list(map(name_of, documents))
     for index, name in enumerate(names):
         if name in names[:index]:
             raise DatabaseError(
@@ -322,7 +322,7 @@ def read_entries(
 
 def _read_entry(document: dict[str, Any], where: str, refused: list[str]) -> Entry:
     """An entry with the usable records; messages about the others are added to `refused`."""
-    (dtype, precision), threshold = _name_of(document), document.get("indirect_from")
+    (dtype, precision), threshold = name_of(document), document.get("indirect_from")
     records = []
     for index, record in enumerate(document["records"]):
         try:
@@ -340,8 +340,8 @@ def _read_entry(document: dict[str, Any], where: str, refused: list[str]) -> Ent
 
 def _lender(documents: Sequence[dict[str, Any]], borrower: int, file: str) -> int:
     """The index of the entry that entry number `borrower` is like; it has no like itself."""
-    names = list(map(_name_of, documents))
-    wanted, own = _name_of(documents[borrower]["like"]), names[borrower]
+    names = list(map(name_of, documents))
+    wanted, own = name_of(documents[borrower]["like"]), names[borrower]
     lenders = [
         index
         for index, document in enumerate(documents)
@@ -360,5 +360,6 @@ def _lender(documents: Sequence[dict[str, Any]], borrower: int, file: str) -> in
     )
 
 
-def _name_of(document: dict[str, Any]) -> tuple[str, str]:
+def name_of(document: Mapping[str, Any]) -> tuple[str, str]:
+    """The element type and the arithmetic of an entry's JSON object."""
     return document["dtype"], document["precision"]
