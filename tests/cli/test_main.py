@@ -79,7 +79,7 @@ def test_source_has_the_options_asked_for():
         ("explain 8191x8190x8189 --architecture sm_90 --path indirect",
          ["MWG=", "the caller", "pack_a, pack_b, xgemm"]),
         ("explain 8191x8190x8189 --architecture sm_90",
-         ["from     nvidia/sm_90 (", "us are predicted, the least of",
+         ["from     nvidia/sm_90 (", "us are predicted, ",
           "advice   no figures for this GPU; using those of NVIDIA H200"]),
         ("explain 4096x4096x4096 --architecture gfx1012", ["max(m, n) = 4096 is at least 448, "]),
         ("explain 8x8x8*10000 --architecture sm_90",
