@@ -81,7 +81,7 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_products(units, queue, case):
