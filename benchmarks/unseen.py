@@ -401,8 +401,9 @@ def main(
                 except UnsupportedError as error:
                     say(f"{arithmetic} is left out: {error}")
                 progress.stop_task(task)
-    command.check_measured(list(rows.values()), session.failures)
-    frame = pd.DataFrame(list(rows.values()))
+    measured = list(rows.values())
+    command.check_measured(measured, session.failures)
+    frame = pd.DataFrame(measured)
     print(unseen_summary(frame).to_string(float_format="{:.2f}".format, na_rep="-"))
     for line in worst_lines(frame):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -32,7 +32,7 @@ from typing import cast
 import pyopencl as cl
 
 from ..host.kernels import new_kernel
-from ..host.process import InRuntime, switch
+from ..host.process import InRuntime, switch, usable_cpus
 from ..resources import filled
 from .probe import is_software
 from .traits import type_of
@@ -164,7 +164,7 @@ def _hindrance(device: cl.Device) -> str:
         return f"{VARIABLE} is 0"
     if named := next((name for name in _PLACED_BY_USER if name in os.environ), None):
         return f"{named} is set"
-    cpus = len(os.sched_getaffinity(0))
+    cpus = usable_cpus()
     if cpus < 2:
         return "there is one CPU"
     if (quota := cpu_quota()) < cpus:

@@ -101,7 +101,7 @@ class TrialBench:
     def prepare(self, trials: Sequence[Trial]) -> None:
         """Start to build the candidates of some trials in parallel; `run` waits for its own.
 
-        It does not wait for the compilers to start, as a trial has a time limit.
+        Compilers that start are waited for here: the time limit of a trial does not allow for it.
         """
         for trial in trials:
             with contextlib.suppress(PyclgemmError):  # building the plan will raise it again
