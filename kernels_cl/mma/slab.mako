@@ -140,12 +140,12 @@ static inline void copy_slab${slab.suffix}(
         const bool in_rows = ${row_of_copy} < row_end - first_row;
         const extent columns = ${minus("column_end", "first_column", "column", column_step)};
         % if slab.edges == "vectors":
-        const int bytes = in_rows && columns > 0 ? 16 : 0;
+        const int bytes = in_rows && columns > 0 ? ${slab.piece} : 0;
         % else:
         const int left = clamp(columns, (extent)0, (extent)${slab.width});
         const int bytes = in_rows ? left * ${slab.element.stored_bytes} : 0;
         % endif
-        ${async_copy.copy(target, source, 16, "bytes")}
+        ${async_copy.copy(target, source, slab.piece, "bytes", cached=True)}
     </%call>
 }
 </%def>

@@ -12,7 +12,7 @@ from pyclgemm.families import registry
 from pyclgemm.families.registry import FAMILIES, violations
 from tests.support import configs, typical_configs
 from tests.support.facts import cpu, gpu
-from tests.support.typical_configs import CPU, DIRECT, GEMV, GEMV_UNIT, INDIRECT, SMALL_CPU
+from tests.support.typical_configs import CPU, DIRECT, GEMV, GEMV_UNIT, INDIRECT, MATRIX, SMALL_CPU
 
 SMALL_DEVICE = gpu(max_work_group_size=128, local_memory_bytes=16 * 1024)
 ROOMY = gpu(local_memory_bytes=2**17)
@@ -105,6 +105,7 @@ BROKEN = {
         ({"SUBGROUPS_M": 8, "MWG": 128}, "the device's limit ... 256 work-items, limit 128"),
         ({"STAGES": 1}, "STAGES of 2 to 8 ... STAGES is 1"),
         ({"UNALIGNED": 1}, "STAGES of 2 to 8 ... STAGES is 3"),
+        ({"UNALIGNED": 2, "MWG": 96, "NWG": 96}, "multiple of the other ... rows of 96, 96 or 16"),
         ({}, "of 1, 2, 4 or 8 bytes ... they are complex64", "complex64"),
         ({"UNALIGNED": 1}, "smaller than the pieces ... they are complex128", "complex128"),
         ({"MWG": 48}, "the depth also of 32 bytes ... 48 x 32 among 2 x 1 sub-groups, KWG is 16"),
@@ -193,6 +194,7 @@ ON_DEVICES = [
     *((config, "float32", replace(MISCOMPILING, **changes), "") for config in (INDIRECT, DIRECT)
       for changes in ({"driver": "3.1+debian"}, {"platform": "Another"})),
     *((config, "float32", MISCOMPILING, "") for config in (GEMV, CPU, SMALL_CPU)),
+    (replace(MATRIX, UNALIGNED=2, STAGES=2), "float16", RADEON, "UNALIGNED of 2 needs copies past"),
     # Runs of work-items that exchange fragments are as long as a sub-group.
     *((replace(INDIRECT, SHUFFLE=1, LANES_M=m, LANES_N=n), "float32",
        None if sizes is None else gpu(sub_group_sizes=sizes), has and NO_SHUFFLES.format(m, n, has))

@@ -61,6 +61,8 @@ CONFIGS = [
     replace(SHARED, FILL=1, UNALIGNED=1, STAGES=1), IN_PLACE, replace(IN_PLACE, STAGES=1),
     replace(IN_PLACE, KWG=128, SLICES=2, SUBGROUPS_M=1), LONG_ROWS, LONGER_ROWS,
     replace(LONG_ROWS, UNALIGNED=1), replace(LONGER_ROWS, UNALIGNED=1, STAGES=1),
+    replace(CONFIG, UNALIGNED=2), replace(DEEP, UNALIGNED=2), replace(DEEP, UNALIGNED=2, FRAGMENTS=2),
+    replace(SHARED, KWG=32, UNALIGNED=2), replace(SLICED, UNALIGNED=2),
 ]  # fmt: skip
 KINDS = (HALF, HALVES, BFLOAT, BYTES, DOUBLE, COMPLEX, FAST, IN_PARTS, IN_BFLOATS)
 OPTIONS_OF_KINDS = [
@@ -70,7 +72,7 @@ OPTIONS_OF_KINDS = [
 #: Less and more than tiles and slabs, whole ones, and rows that end within a vector.
 SIZES = [(1, 1, 1), (32, 32, 64), ODD, (70, 66, 150), (5, 70, 0), (45, 40, 77), (200, 36, 40)]
 FEW_ROWS = [(8, 64, 128), (5, 70, 200), (19, 35, 33), (1, 1, 1), (300, 1, 20), (5, 7, 0)]
-ALIGNMENTS = (*LAYOUTS, Layout(alignment=4), Layout(alignment=8))
+ALIGNMENTS = (*LAYOUTS, Layout(alignment=2), Layout(alignment=4), Layout(alignment=8))
 PRODUCTS = [
     case for tiles, sizes in ((CONFIGS, SIZES), (GEMV_UNIT_CONFIGS.values(), FEW_ROWS))
     for case in all_pairs(

@@ -82,6 +82,8 @@ CASES = [
       for changes in ({}, {"FRAGMENTS": 2}, {"FILL": 1})),
     (UNALIGNED, "float16", UNEVEN),
     *((replace(UNALIGNED, FILL=fill), "float32", TF32 | UNEVEN) for fill in (0, 2)),
+    *((replace(UNALIGNED, UNALIGNED=2, STAGES=3, FRAGMENTS=2), *operands) for operands in (
+        ("float16", {"n": 4094}), ("float32", TF32 | UNEVEN), ("float64", UNEVEN | WHOLE))),
     (replace(DOUBLE, NWG=64, FILL=1), "complex128", {}),
     (replace(DOUBLE, NWG=64), "complex128", ADDED),
     (replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2), "complex128", ADDED),

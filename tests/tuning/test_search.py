@@ -132,7 +132,7 @@ def test_all_lanes_may_lie_along_n(family):
 
 
 def test_unaligned_complex128_and_work_groups_with_idle_lanes_are_not_in_the_space():
-    for dtype, values in {"float16": (0, 1), "float64": (0, 1), "complex128": (0,)}.items():
+    for dtype, values in {"float16": (0, 1, 2), "float64": (0, 1, 2), "complex128": (0,)}.items():
         precision = resolve_precision(None, dtype)
         assert search_space("matrix", dtype, AMPERE, precision).axes["UNALIGNED"] == values
     space = search_space("indirect", "float32", AMPERE)

@@ -16,7 +16,7 @@ from ...codegen.stream_k import StreamK, slab_count
 from ...device.traits import DeviceTraits
 from ...problem.precision import PRODUCTS, parts_of
 from ...problem.problem import GemmProblem, OperandName
-from .config import RESULT_PADDING, SMALL_BYTES, MatrixConfig
+from .config import RESULT_PADDING, SMALL_BYTES, THROUGH_REGISTERS, MatrixConfig
 from .slab import MatrixSlab, matrix_slabs, packed_form, packed_forms
 
 
@@ -252,7 +252,7 @@ def generate_matrix(
         sums_of_element=products.sum_at(products.sums),
         tile_sums=f"ITEMS * A_FRAGMENTS * B_FRAGMENTS * {products.sums * unit.result_registers}",
         results=ResultText(kernel, unit, products, collected, joined),
-        past_registers=unit.spelling == "ptx" and not config.UNALIGNED,
+        past_registers=unit.spelling == "ptx" and config.UNALIGNED != THROUGH_REGISTERS,
         stored=stored,
         vector=f"{stored}{slabs[0].width}",
         whole=kernel.whole,

@@ -9,7 +9,7 @@ from ...codegen import config as common
 from ...codegen.element import stored_bytes
 from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
-from ...problem.bounds import FLAG, up_to
+from ...problem.bounds import up_to
 
 #: Padding between the rows of a slab that NVIDIA's units load element by element, in elements, by
 #: the bytes of an element and whether k is contiguous. Lanes that read at once then read different
@@ -20,6 +20,10 @@ _PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, Tru
 #: then odd multiples of 16 bytes (of 32 for results of 4 bytes), and lanes that write to several
 #: rows at once use different banks.
 RESULT_PADDING = 8
+#: The values of UNALIGNED that read operands in place.
+THROUGH_REGISTERS, PAST_REGISTERS = 1, 2
+#: The fewest bytes of a copy past the registers (PTX ISA, "cp.async").
+LEAST_BYTES = 4
 #: Local memory of a work-group that does not limit how many of them a compute unit holds.
 SMALL_BYTES = 8192
 
@@ -48,9 +52,11 @@ class MatrixConfig(common.Config):
         Copies of a tile's sub-groups, as for `XgemmConfig`. Each slice multiplies its own part of
         every slab's depth, and their sums are added in local memory.
     UNALIGNED : int
-        1 reads operands in place if their rows are not aligned to 16 bytes: through registers, by
-        vectors as wide as the alignment allows or by elements. 0 packs them first. Operands that
-        are split into terms, or rounded to bfloat16, are packed in any case.
+        How operands are read whose rows are not aligned to 16 bytes. 0 packs them first. 1 reads
+        them in place through registers, by vectors as wide as the alignment allows or by elements.
+        2 copies them in place past the registers, by as many bytes as the alignment allows (8 or
+        4; with less alignment they are packed). Operands that are split into terms, or rounded to
+        bfloat16, are packed in any case.
     FILL : int
         As for `XgemmConfig`.
 
@@ -78,7 +84,7 @@ class MatrixConfig(common.Config):
     GROUP_M: Annotated[int, up_to(1024)] = 8
     FRAGMENTS: Annotated[int, (1, 2)] = 1
     SLICES: Annotated[int, (1, 2, 4, 8)] = 1
-    UNALIGNED: Annotated[int, FLAG] = 0
+    UNALIGNED: Annotated[int, (0, THROUGH_REGISTERS, PAST_REGISTERS)] = 0
     FILL: Annotated[int, up_to(64, 0)] = 0
 
     family: ClassVar[str] = "matrix"
@@ -106,7 +112,8 @@ class MatrixConfig(common.Config):
 
 def _passes_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool:
     """Whether slabs pass through registers on their way to local memory."""
-    return bool(config.UNALIGNED) or (traits is not None and traits.vendor == "amd")
+    through = config.UNALIGNED == THROUGH_REGISTERS
+    return through or (traits is not None and traits.vendor == "amd")
 
 
 def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
@@ -177,7 +184,12 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    rows = {extent * term // common.VECTOR_BYTES for extent in (config.KWG, *sides)}
+    narrowest = LEAST_BYTES if config.UNALIGNED == PAST_REGISTERS else common.VECTOR_BYTES
+    rows = {
+        extent * term // piece
+        for extent in (config.KWG, *sides)
+        for piece in {common.VECTOR_BYTES, max(narrowest, term)}
+    }
     return all(vectors and max(items, vectors) % min(items, vectors) == 0 for vectors in rows)
 
 
@@ -263,6 +275,12 @@ CONSTRAINTS = (
         f"UNALIGNED is for elements smaller than the pieces of {common.VECTOR_BYTES} bytes",
         lambda c, dtype, traits: not c.UNALIGNED or stored_bytes(dtype) < common.VECTOR_BYTES,
         "they are {dtype}",
+    ),
+    common.Constraint(
+        f"UNALIGNED of {PAST_REGISTERS} needs copies past the registers, as on NVIDIA's devices",
+        lambda c, dtype, traits: c.UNALIGNED != PAST_REGISTERS or traits.vendor != "amd",
+        lambda c, dtype, traits: f"{traits.name!r} has none",
+        on_device=True,
     ),
     common.Constraint(
         "the slices of a slab must be as deep as a fragment, with FRAGMENTS of 2 twice that",

@@ -17,7 +17,7 @@ from ...problem.product import Product
 from .. import family
 from ..cost import FRAGMENT_LANES, SUB_GROUP, Access, Costs, Place, Work, tile_rounds
 from .codegen import generate_matrix
-from .config import CONSTRAINTS, MatrixConfig, local_bytes
+from .config import CONSTRAINTS, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig, local_bytes
 from .slab import copied_bytes, is_copied, packed_form, packed_forms, split_type
 
 #: Registers of a work-item besides its sums.
@@ -59,7 +59,7 @@ class MatrixFamily(family.Family[MatrixConfig]):
             (128, 128, 16, 2, 4, 3, 8, 2, 1),
             (128, 256, 32, 2, 4, 4, 4, 2, 1),
         )
-        for fill, unaligned in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 1))
+        for fill, unaligned in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2))
     )
 
     def tile(self, config: MatrixConfig) -> family.Tile:
@@ -143,13 +143,15 @@ class MatrixFamily(family.Family[MatrixConfig]):
         by_k = form.along_k if is_packed else layout.is_along_k(place.name)
         vector = max(1, VECTOR_BYTES // costs.stored)
         width = vector if is_packed else min(vector, layout.alignment)
+        # Work-items that read through registers load the parts of a vector one after the other.
+        step = width if config.UNALIGNED == PAST_REGISTERS else vector
         extent = config.MWG if place.name == "a" else config.NWG
         loads, moved = costs.transfer(
-            extent * config.KWG, costs.stored, (config.KWG if by_k else extent) // vector, width,
-            step=vector, aligned=is_packed or costs.is_aligned(layout),
+            extent * config.KWG, costs.stored, (config.KWG if by_k else extent) // step, width,
+            step=step, aligned=is_packed or costs.is_aligned(layout),
         )  # fmt: skip
-        # A vector that is loaded in parts is in the first-level cache after the first part.
-        cache = moved * width / vector
+        # It is in the first-level cache after the first part.
+        cache = moved * width / step
         if not is_packed:
             return Access(loads, cache)
         # Terms of split elements lie one behind the other.
@@ -174,12 +176,15 @@ class MatrixFamily(family.Family[MatrixConfig]):
         unit = units.matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
         in_vectors = stored_bytes(dtype) == VECTOR_BYTES
+        in_place = (
+            (0, THROUGH_REGISTERS) if through_registers else (0, THROUGH_REGISTERS, PAST_REGISTERS)
+        )
         return {
             "MWG": (16, 32, 64, 128, 256), "NWG": (16, 32, 64, 128, 256),
             "KWG": (16, 32, 64, 128), "SUBGROUPS_M": (1, 2, 4), "SUBGROUPS_N": (1, 2, 4),
             "STAGES": (1, 2) if through_registers else (1, 2, 3, 4, 6, 8),
             "GROUP_M": (1, 4, 8, 16), "FRAGMENTS": (1,) if through_registers else (1, 2),
-            "SLICES": (1, 2, 4, 8), "UNALIGNED": (0,) if packs_all or in_vectors else (0, 1),
+            "SLICES": (1, 2, 4, 8), "UNALIGNED": (0,) if packs_all or in_vectors else in_place,
             "FILL": (0, 1, 2) if traits.fence_options is not None else (0,),
         }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
-from .config import MatrixConfig, padding_elements
+from .config import LEAST_BYTES, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig, padding_elements
 
 #: The row of 16 bytes to which a lane points for ldmatrix, by operand and by whether k is
 #: contiguous: position and depth within 16 positions and 32 bytes along k.
@@ -55,12 +56,15 @@ class MatrixSlab:
         # row to the next in local memory.
         self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
         self.pitch = self.length + padding_elements(self.unit, size, self.along_k)
-        # Work-items that copy, and the 16-byte vectors of a split term that each of them copies.
+        # Bytes of the vectors that are copied: past the registers as many as the alignment allows.
+        narrow = config.UNALIGNED == PAST_REGISTERS and not self.packed
+        self.piece = math.gcd(VECTOR_BYTES, layout.alignment * size if narrow else VECTOR_BYTES)
+        # Work-items that copy, and the vectors of a split term that each of them copies.
         self.items = self.unit.lanes * config.subgroups
-        self.copies = self.rows * self.length * size // (VECTOR_BYTES * self.items)
+        self.copies = self.rows * self.length * size // (self.piece * self.items)
         # Elements of such a vector, and those that are read at once, as the alignment allows;
         # whether rows end between two vectors or within one.
-        self.width = VECTOR_BYTES // size
+        self.width = self.piece // size
         end = problem.k if self.along_k else problem.positions(name)
         self.vector = self.width if self.packed else min(self.width, layout.alignment)
         whole = (self.packed and self.along_k) or end % self.width == 0
@@ -102,7 +106,8 @@ class MatrixSlab:
 
     def lane_row(self, term: int, depth: str) -> str:
         """In C: the row of 16 bytes of a split term to which a lane points for ldmatrix."""
-        across, along = (one.format(self.width) for one in _ROW_OF_LANE[self.name, self.along_k])
+        elements = VECTOR_BYTES // self.element.stored_bytes
+        across, along = (one.format(elements) for one in _ROW_OF_LANE[self.name, self.along_k])
         return self.entry(term, plus("16 * i", across), plus(depth, along))
 
     def entry(self, term: int, position: str, depth: str) -> str:
@@ -138,7 +143,10 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
 
 def copied_bytes(dtype: str, config: MatrixConfig) -> int:
     """The bytes of the smallest vectors in which a kernel copies rows of an operand."""
-    return stored_bytes(dtype) if config.UNALIGNED else VECTOR_BYTES
+    size = stored_bytes(dtype)
+    return {THROUGH_REGISTERS: size, PAST_REGISTERS: max(LEAST_BYTES, size)}.get(
+        config.UNALIGNED, VECTOR_BYTES
+    )
 
 
 def is_copied(
