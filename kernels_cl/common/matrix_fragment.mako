@@ -168,8 +168,9 @@ ${load_vectors(slab, buffer, p)}
         % for depth_group, group in numbers:
 <%
     register = plus(times(len(numbers), "i"), groups * depth_group + group)
-    position = plus(times(slab.extent, "i"), lanes.position, lanes.positions * group)
-    element = slab.entry(0, position, plus(p, lanes.run_index, lanes.depths * depth_group))
+    position = plus(lanes.position, lanes.positions * group)
+    depth = plus(lanes.run_index, lanes.depths * depth_group)
+    element = slab.element_at(times(slab.extent, "i"), position, p, depth)
 %>\
         % if products.complex:
         {

@@ -56,6 +56,9 @@ ${stream_k.defines(tile_sums, "registers")}
 % for one in slabs:
 
 // ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in global memory.
+% if one.swizzle:
+// Runs of ${one.swizzle.run} elements of a row are permuted, so that lanes that load at once use all banks.
+% endif
 #define ${one.name.upper()}_PITCH ${one.pitch}  // elements from one ${one.index if one.along_k else "k"} to the next
 % if one.terms > 1:
 #define ${one.name.upper()}_TERM ${one.rows * one.pitch}  // elements from one split term to the next
@@ -63,9 +66,9 @@ ${stream_k.defines(tile_sums, "registers")}
 % else:
 #define ${one.name.upper()}_SLAB ${one.rows * one.pitch}  // elements of a slab
 % endif
-% if one.along_k:
+% if one.indexed and one.along_k:
 #define ${one.name.upper()}_INDEX(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
-% else:
+% elif one.indexed:
 #define ${one.name.upper()}_INDEX(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
 % endif
 % endfor

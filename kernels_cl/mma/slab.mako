@@ -112,7 +112,7 @@ static inline void store_slab${slab.suffix}(__local stored *slab, const vector *
 <% row, column = slab.place("number") %>\
         const int row = ${row};
         const int column = ${column};
-        *(__local vector *)(slab + row * ${slab.pitch} + column) = fetched[${slab.i}];
+        *(__local vector *)(slab + row * ${slab.pitch} + ${slab.column("row", "column")}) = fetched[${slab.i}];
     </%call>
 }
 </%def>
@@ -126,7 +126,7 @@ static inline void store_slab${slab.suffix}(__local stored *slab, const vector *
         in_row = vectors // slab.items
         row_step, column_step = divided(slab.i, in_row), times(modulo(slab.i, in_row), slab.items * slab.width)
     row_of_copy, column_of_copy = plus("row", row_step), plus("column", column_step)
-    target = plus("slab", times(row_of_copy, slab.pitch), column_of_copy)
+    target = plus("slab", times(row_of_copy, slab.pitch), slab.column(row_of_copy, column_of_copy))
     source = plus("next", times(row_step, "stride"), column_step)
 %>
 // Starts the copies of this work-item's vectors of a slab. The first one comes from `next` and goes to

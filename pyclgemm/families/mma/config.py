@@ -7,14 +7,9 @@ from typing import Annotated, ClassVar
 
 from ...codegen import config as common
 from ...codegen.element import stored_bytes
-from ...codegen.matrix_units import MatrixUnit, sub_group_lanes, unit_multiplying
+from ...codegen.matrix_units import sub_group_lanes, unit_multiplying
 from ...device.traits import DeviceTraits
 from ...problem.bounds import up_to
-
-#: Padding between the rows of a slab that NVIDIA's units load element by element, in elements, by
-#: the bytes of an element and whether k is contiguous. Lanes that read at once then read different
-#: banks. Other slabs have a padding of `VECTOR_BYTES`.
-_PADDING = {(4, False): 8, (8, False): 4, (8, True): 4, (16, False): 2, (16, True): 4}
 
 #: Padding between the rows of collected results, and of the sums of slices, in elements. Rows are
 #: then odd multiples of 16 bytes (of 32 for results of 4 bytes), and lanes that write to several
@@ -116,20 +111,13 @@ def _passes_registers(config: MatrixConfig, traits: DeviceTraits | None) -> bool
     return through or (traits is not None and traits.vendor == "amd")
 
 
-def padding_elements(unit: MatrixUnit, stored_bytes: int, along_k: bool) -> int:
-    """Padding between the rows of a slab in local memory, in elements."""
-    if unit.loads_elements(along_k):
-        return _PADDING[stored_bytes, along_k]
-    return common.VECTOR_BYTES // stored_bytes
-
-
 #: The element types that some unit multiplies, whole or split into terms; and those of units for
 #: float64.
 _DTYPES = ("int8", "float16", "bfloat16", "float32", "float64", "complex128")
 _OF_DOUBLES = ("float64", "complex128")
 
 #: Rows, columns and depths of the largest fragments, or of pairs of fragments loaded at once.
-_FRAGMENT = 16
+FRAGMENT = 16
 
 #: Bytes of a float32 that is split into terms (three of bfloat16 or two of tf32), and of the
 #: smallest term.
@@ -139,7 +127,7 @@ _TERM_BYTES = 2
 #: Depth of NVIDIA's units for float64.
 _DOUBLES_DEPTH = 4
 
-#: Bytes along k that ldmatrix loads at once: of 1-byte elements more than `_FRAGMENT` elements.
+#: Bytes along k that ldmatrix loads at once: of 1-byte elements more than `FRAGMENT` elements.
 _FRAGMENT_BYTES = 32
 
 #: Most elements of a sub-group's tile: 256 sums for each lane of 32.
@@ -158,8 +146,8 @@ def _staged_bytes(dtype: str, traits: DeviceTraits | None) -> tuple[int, int]:
 def local_bytes(config: MatrixConfig, dtype: str, traits: DeviceTraits | None = None) -> int:
     """Bytes of local memory of a work-group, for the precision that needs the most."""
     size, term = _staged_bytes(dtype, traits)
-    loaded = (padding for (size, _), padding in _PADDING.items() if size >= term)
-    padding = max(*loaded, common.VECTOR_BYTES // term)
+    # Rows are padded but for those from which lanes load single elements.
+    padding = 0 if dtype in _OF_DOUBLES else common.VECTOR_BYTES // term
     slabs = sum(
         max(extent * (config.KWG + padding), config.KWG * (extent + padding))
         for extent in (config.MWG, config.NWG)
@@ -194,7 +182,7 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
 
 
 def _least_depth(dtype: str) -> int:
-    return max(_FRAGMENT, _FRAGMENT_BYTES // stored_bytes(dtype))
+    return max(FRAGMENT, _FRAGMENT_BYTES // stored_bytes(dtype))
 
 
 def _depths_at_a_time(config: MatrixConfig, dtype: str) -> int:
@@ -233,11 +221,11 @@ CONSTRAINTS = (
         "they are {dtype}",
     ),
     common.Constraint(
-        f"a sub-group's tile and a slab's depth must be multiples of {_FRAGMENT}, the depth "
+        f"a sub-group's tile and a slab's depth must be multiples of {FRAGMENT}, the depth "
         f"also of {_FRAGMENT_BYTES} bytes",
         lambda c, dtype, traits: (
-            c.MWG % (_FRAGMENT * c.SUBGROUPS_M) == 0
-            and c.NWG % (_FRAGMENT * c.SUBGROUPS_N) == 0
+            c.MWG % (FRAGMENT * c.SUBGROUPS_M) == 0
+            and c.NWG % (FRAGMENT * c.SUBGROUPS_N) == 0
             and (dtype not in _DTYPES or c.KWG % _least_depth(dtype) == 0)
         ),
         "{c.MWG} x {c.NWG} among {c.SUBGROUPS_M} x {c.SUBGROUPS_N} sub-groups, KWG is {c.KWG}",

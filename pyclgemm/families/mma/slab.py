@@ -13,7 +13,7 @@ from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
-from .config import LEAST_BYTES, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig, padding_elements
+from .config import FRAGMENT, LEAST_BYTES, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig
 
 #: The row of 16 bytes to which a lane points for ldmatrix, by operand and by whether k is
 #: contiguous: position and depth within 16 positions and 32 bytes along k.
@@ -23,6 +23,43 @@ _ROW_OF_LANE = {
     ("b", True): ("lane / 16 * 8 + lane % 8", "lane / 8 % 2 * {0}"),
     ("b", False): ("lane / 16 * {0}", "lane / 8 % 2 * 8 + lane % 8"),
 }
+
+
+#: Bytes that the banks of local memory deliver at once.
+_BANKS = 128
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """A permutation of the columns of each row, without which lanes would wait for each other.
+
+    Lanes that read single elements at once read a run of neighbours in each of several rows. All
+    runs would use the same banks, as rows are multiples of `_BANKS` long. So the runs of a row are
+    permuted by exclusive or with the number of the row (CUTLASS, "cute::Swizzle").
+    """
+
+    run: int  # elements
+    runs: int  # that are permuted, a power of two
+    rows: int  # consecutive rows that are permuted alike, as they lie in different banks anyway
+
+    @property
+    def window(self) -> int:
+        """Elements after which the permutation repeats."""
+        return self.run * self.runs
+
+    def column(self, row: str, column: str) -> str:
+        """In C: where the element of a column of a row lies."""
+        if self.runs == 1:
+            return column
+        return f"(({column}) ^ {modulo(divided(f'({row})', self.rows), self.runs)} * {self.run})"
+
+
+def swizzle_of(unit: MatrixUnit, size: int, length: int, along_k: bool) -> Swizzle:
+    """The permutation of rows of `length` elements of `size` bytes."""
+    depths = unit.operand_lanes.runs  # that lanes read at once, next to each other or in rows
+    run = depths * size if along_k else _BANKS // depths  # bytes
+    runs = min(_BANKS, length * size) // run
+    return Swizzle(run // size, runs, _BANKS // run // runs)
 
 
 @dataclass
@@ -52,10 +89,20 @@ class MatrixSlab:
             if name == "a"
             else (layout.order == "column", "n", config.NWG, self.unit.n)
         )
-        # Of one split term: rows of contiguous elements, elements of a row, and elements from one
-        # row to the next in local memory.
+        # Of one split term: rows of contiguous elements, and elements of a row.
         self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
-        self.pitch = self.length + padding_elements(self.unit, size, self.along_k)
+        # Whether lanes load fragments from it element by element, and whether they round what they
+        # load to the type that the unit multiplies.
+        self.by_elements = self.unit.loads_elements(self.along_k)
+        self.rounded = _rounds_loaded(problem.precision, self.unit)
+        # Lanes that load at once use all banks: by a permutation of single elements, else as rows
+        # are padded. Elements from one row to the next in local memory.
+        self.swizzle: Swizzle | None = None
+        padding = VECTOR_BYTES // size
+        if self.by_elements:
+            self.swizzle = swizzle_of(self.unit, size, self.length, self.along_k)
+            padding = 0
+        self.pitch = self.length + padding
         # Bytes of the vectors that are copied: past the registers as many as the alignment allows.
         narrow = config.UNALIGNED == PAST_REGISTERS and not self.packed
         self.piece = math.gcd(VECTOR_BYTES, layout.alignment * size if narrow else VECTOR_BYTES)
@@ -70,10 +117,6 @@ class MatrixSlab:
         whole = (self.packed and self.along_k) or end % self.width == 0
         self.edges = "vectors" if whole and self.vector == self.width else "elements"
         self.copied_as = self.along_k, self.rows, self.length, self.vector, self.edges
-        # Whether lanes load fragments from it element by element, and whether they round what they
-        # load to the type that the unit multiplies.
-        self.by_elements = self.unit.loads_elements(self.along_k)
-        self.rounded = _rounds_loaded(problem.precision, self.unit)
         # The kernel's argument with the distance of rows in memory.
         self.stride = f"{name}_{'row' if by_row else 'column'}_stride"
         # C type in which an element is copied: copying a half needs no arithmetic of half.
@@ -82,8 +125,13 @@ class MatrixSlab:
         # In C: the pointer to the slab that is multiplied, and where a sub-group's part starts.
         by_name = config.STAGES > 1 or config.SLICES > 1
         self.pointer = f"{name}_slab" if by_name else f"{name}_local"
-        depth = f"{name.upper()}_INDEX(0, slice * SLICE_DEPTH)" if config.SLICES > 1 else 0
-        self.multiplied = plus(self.in_stage("stage"), depth)
+        sliced = config.SLICES > 1
+        # The depth of a slice belongs to what is permuted.
+        self.own_depth = "slice * SLICE_DEPTH" if sliced and self.along_k and self.swizzle else "0"
+        depth = f"{name.upper()}_INDEX(0, slice * SLICE_DEPTH)"
+        own = depth if sliced and self.own_depth == "0" else 0
+        self.indexed = bool(own) or not self.by_elements  # whether the index of an element is used
+        self.multiplied = plus(self.in_stage("stage"), own)
 
         # In C: the number of a work-item's vector i in the slab.
         self.i = "i" if self.copies > 1 else "0"
@@ -93,6 +141,10 @@ class MatrixSlab:
         """In C: the row of vector `number` of the slab, and the column where it starts."""
         vectors = self.length // self.width  # of a row
         return divided(number, vectors), times(modulo(number, vectors), self.width)
+
+    def column(self, row: str, column: str) -> str:
+        """In C: where the element of a column lies in a row of the slab."""
+        return self.swizzle.column(row, column) if self.swizzle else column
 
     def in_stage(self, stage: str) -> str:
         """In C: where the slab of a stage starts in local memory."""
@@ -109,6 +161,22 @@ class MatrixSlab:
         elements = VECTOR_BYTES // self.element.stored_bytes
         across, along = (one.format(elements) for one in _ROW_OF_LANE[self.name, self.along_k])
         return self.entry(term, plus("16 * i", across), plus(depth, along))
+
+    def element_at(self, fragment: str, position: str, step: str, depth: str) -> str:
+        """In C: where an element of a fragment lies, whose first depth in the slab is `step`.
+
+        `position` and `depth` are those in the fragment, `fragment` is its first position in the
+        sub-group's tile.
+        """
+        first, within = f"{self.name}_first", plus(fragment, position)
+        along, swizzle = plus(self.own_depth, step, depth), self.swizzle
+        if self.along_k:  # fragments start at rows that are multiples of the permuted ones
+            row, moved = plus(first, within), self.column(position, along)
+        else:
+            if swizzle and swizzle.window > FRAGMENT:
+                first, within = "0", plus(first, within)
+            row, moved = along, plus(first, self.column(depth, within))
+        return plus(self.pointer, times(row, f"{self.name.upper()}_PITCH"), moved)
 
     def entry(self, term: int, position: str, depth: str) -> str:
         """In C: where an element of a split term lies, at a position in the sub-group's tile."""
