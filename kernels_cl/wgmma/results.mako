@@ -1,8 +1,8 @@
 ## Computes the results of a warpgroup from its sums in registers: scaled, with c, bias and activation, a
 ## pair of neighbours at a time. `wgmma/store.mako` stores them.
 ##
-## A strip is a work-item's 16 results in 32 columns of a fragment: in each of 4 groups of 8 columns a
-## pair of neighbours in a row, and a pair 8 rows below.
+## A strip is a work-item's results in 32 columns of a fragment, or in 16 where 32 do not divide the tile: in
+## each group of 8 columns a pair of neighbours in a row, and a pair 8 rows below.
 ##
 ## Context: tiles (a WgmmaConfig), results (a WgmmaResults), staging (results.staging), held (the name of the
 ## sums in registers), terms, whole_steps, and what all gemm templates see.
@@ -15,7 +15,7 @@
     relu = "relu." if results.relu_packs else ""
 %>
 typedef ${wide.vector(2)} wide2;  // two neighbours in a row
-#define STRIPS (NWG / 32)  // of a work-item in a fragment
+#define STRIPS (NWG / ${tiles.strip})  // of a work-item in a fragment
 % if terms > 1:
 
 // An infinity times the second split term of a number may be NaN or have the wrong sign. A sum that is not
@@ -87,9 +87,9 @@ ${activation.functions(pairs=True)}
             // A register holds the biases of two neighbouring columns, a sub-group those of 64 columns.
             const __global ushort *biases = (const __global ushort *)bias;
             const __global ushort *biases_from = biases + (long)(b_tile + 2 * lane) * bias_stride;
-            uint column_biases[(STRIPS + 1) / 2];
+            uint column_biases[${results.bias_registers}];
             #pragma unroll
-            for (int i = 0; i < (STRIPS + 1) / 2; ++i) {
+            for (int i = 0; i < ${results.bias_registers}; ++i) {
                 const extent column = b_tile + 64 * i + 2 * lane;
                 const uint first = column < n ? biases_from[64 * i * bias_stride] : 0;
                 const uint second = column + 1 < n ? biases_from[(64 * i + 1) * bias_stride] : 0;
@@ -99,23 +99,24 @@ ${activation.functions(pairs=True)}
             // A register holds the bias of a column, a sub-group those of 32 columns.
             const __global uint *biases = (const __global uint *)bias;
             const __global uint *biases_from = biases + (long)(b_tile + lane) * bias_stride;
-            uint column_biases[STRIPS];
+            uint column_biases[${results.bias_registers}];
             #pragma unroll
-            for (int i = 0; i < STRIPS; ++i) {
+            for (int i = 0; i < ${results.bias_registers}; ++i) {
                 column_biases[i] = b_tile + 32 * i + lane < n ? biases_from[32 * i * bias_stride] : 0;
             }
 % endif
 </%def>
 
 ## Address of 16 bytes of a strip in boxes of 2-byte results: a group of 8 columns in a row, which is number
-## `eighth` of eight rows. A box's row of 128 bytes holds two strips. A row of 64 bytes holds one, and two such
-## rows are swizzled in the same way.
+## `eighth` of eight rows. A box's row of 128 bytes holds two strips. A shorter row holds one, and those in the
+## same 128 bytes are swizzled in the same way.
 <%def name="offset_in_boxes(boxes, row, group, eighth)" filter="trim">
 % if staging.map.row_bytes == 128:
 ${boxes} + strip_in_chunk / 2 * ${staging.map.bytes} + ${row} * 128
     + ((strip_in_chunk % 2 * 4 + ${group}) ^ ${eighth}) * 16
 % else:
-${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ ${eighth} / 2) * 16
+<% length = staging.map.row_bytes %>\
+${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * ${length} + ((${group}) ^ ${eighth} / ${128 // length}) * 16
 % endif
 </%def>
 
@@ -123,12 +124,12 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
 ## where the loop over strips is not unrolled.
 <%def name="fetch_strip()" filter="trim">
 <%
-    pairs = wide.stored_bytes == 2
     fragments = tiles.MWG // (64 * tiles.CONSUMERS)
-    strips = tiles.NWG // 32
+    strips = tiles.NWG // tiles.strip
+    alike = results.bias_strips
     count = fragments * strips
 %>
-                    element sums[16];
+                    element sums[${tiles.strip // 2}];
                     % if problem.bias == "row":
                     wide strip_biases[2];
                     % elif problem.bias == "column":
@@ -140,19 +141,19 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
                     switch (${f"f * STRIPS + strip" if fragments > 1 else "strip"}) {
                     % for number in range(count):
                     ${f"case {number}" if number < count - 1 else "default"}:
-                        ${fetch(number // strips, number % strips, number % strips // 2 if pairs else number % strips)}
+                        ${fetch(number // strips, number % strips, number % strips // alike)}
                         break;
                     % endfor
                     }
                     % else:
-                    ${fetch("f", "strip", "strip / 2" if pairs else "strip")}
+                    ${fetch("f", "strip", f"strip / {alike}" if alike > 1 else "strip")}
                     % endif
 </%def>
 
 <%def name="fetch(f, strip, bias)" filter="trim">
                         #pragma unroll
-                        for (int i = 0; i < 16; ++i) {
-                            sums[i] = ${held}[${f}][16 * ${strip} + i];
+                        for (int i = 0; i < ${tiles.strip // 2}; ++i) {
+                            sums[i] = ${held}[${f}][${tiles.strip // 2} * ${strip} + i];
                         }
                         % if problem.bias == "row":
                         strip_biases[0] = row_biases[${f}][0];
@@ -165,17 +166,23 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
 ## Computes each pair of results of a strip as `pair`, followed by `statements`: in group `j` of 8 columns, in
 ## the upper or the `lower` row.
 <%def name="finish_strip(statements)" filter="trim">
+<%
+    strip = tiles.strip
+    alike = results.bias_strips
+    first_held = plus(times(strip, f"strip % {alike}") if alike > 1 else 0, "8 * j + lane % 4 * 2")
+    pair_held = plus(times(strip // 2, f"strip % {alike}") if alike > 1 else 0, "4 * j + lane % 4")
+%>\
                     ${fetch_strip()}
                     #pragma unroll
-                    for (int j = 0; j < 4; ++j) {
+                    for (int j = 0; j < ${strip // 8}; ++j) {
                         % if results.is_placed:
-                        const extent column = b_tile + 32 * strip + 8 * j + lane % 4 * 2;
+                        const extent column = b_tile + ${strip} * strip + 8 * j + lane % 4 * 2;
                         % endif
                         % if problem.bias == "column" and wide.stored_bytes == 2:
-                        const wide2 biases = unpacked(held_by(16 * (strip % 2) + 4 * j + lane % 4, strip_biases));
+                        const wide2 biases = unpacked(held_by(${pair_held}, strip_biases));
                         % elif problem.bias == "column":
-                        const uint first_bias = held_by(8 * j + lane % 4 * 2, strip_biases);
-                        const uint second_bias = held_by(8 * j + lane % 4 * 2 + 1, strip_biases);
+                        const uint first_bias = held_by(${first_held}, strip_biases);
+                        const uint second_bias = held_by(${first_held} + 1, strip_biases);
                         const wide2 biases = (wide2)(as_${wide.real}(first_bias), as_${wide.real}(second_bias));
                         % endif
                         #pragma unroll
@@ -234,7 +241,7 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
                             const wide2 addends = unpacked(*(const __local uint *)(${pair_in_boxes} + lane % 4 * 4));
 % elif results.c_in == "boxes" and staging.turned:
                             const int c_column = ${row_in_fragment};
-                            const int c_row = 32 * strip_in_chunk + 8 * j + lane % 4 * 2;
+                            const int c_row = ${tiles.strip} * strip_in_chunk + 8 * j + lane % 4 * 2;
                             const __local uchar *c_box = c_boxes + c_column / 32 * ${staging.map.bytes};
                             const __local uchar *c_from = c_box + c_row * 128 + c_column % 4 * 4;
                             const int first_vector = (c_column % 32 / 4) ^ (c_row & 7);
@@ -243,8 +250,9 @@ ${boxes} + strip_in_chunk * ${staging.map.bytes} + ${row} * 64 + ((${group}) ^ $
                                 *(const __local wide *)(c_from + first_vector * 16),
                                 *(const __local wide *)(c_from + 128 + second_vector * 16));
 % elif results.c_in == "boxes":
-                            const __local uchar *c_from = ${box} + (${row_in_fragment}) * 128;
-                            const int c_vector = (2 * j + lane % 4 / 2) ^ (lane / 4);
+<% length = staging.map.row_bytes %>\
+                            const __local uchar *c_from = ${box} + (${row_in_fragment}) * ${length};
+                            const int c_vector = (2 * j + lane % 4 / 2) ^ ${divided("(lane / 4)", 128 // length)};
                             const wide2 addends = *(const __local wide2 *)(c_from + c_vector * 16 + lane % 2 * 8);
 % elif results.c_in == "pairs" and wide.stored_bytes == 2:
                             const __global ushort *c_bits = (const __global ushort *)c;

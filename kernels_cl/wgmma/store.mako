@@ -48,8 +48,8 @@
                             % endif
 </%def>
 
-## Collects results in local memory and copies them from there. Boxes are 64 rows by 128 bytes, or by 64 bytes
-## where the tile's rows are not multiples of 128; or 64 or 32 columns by 32 rows where columns of the result
+## Collects results in local memory and copies them from there. Boxes are 64 rows by 128 bytes, or by 64 or 32
+## bytes where these do not divide the tile's rows; or 64 columns or fewer by 32 rows where columns of the result
 ## are contiguous.
 <%def name="finish_staged()" filter="trim">
 <%
@@ -151,12 +151,12 @@
                         % if staging.turned:
                         ${formed.finish_strip(collect_columns)}
                         % elif wide.stored_bytes == 2:
-                        uint pairs[4][2];
+                        uint pairs[${tiles.strip // 8}][2];
                         ${formed.finish_strip(collect_pairs)}
                         // Lane l points to row l % 16 of group l / 16 (PTX ISA, "stmatrix").
                         const int box_row = thread / 32 * 16 + lane % 16;
                         #pragma unroll
-                        for (int j = 0; j < 4; j += 2) {
+                        for (int j = 0; j < ${tiles.strip // 8}; j += 2) {
 <% row_at = capture(formed.offset_in_boxes, "boxes", "box_row", "j + lane / 16", "(box_row & 7)") %>
                             const uint at = ${row_at};
                             asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
@@ -176,8 +176,9 @@
 ## Two neighbouring results of 32 bits.
 <%def name="collect_words()" filter="trim">
                             const int box_row = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const int vector = (2 * j + lane % 4 / 2) ^ (box_row & 7);
-                            const uint box_at = boxes + strip_in_chunk * ${staging.map.bytes} + box_row * 128;
+<% length = staging.map.row_bytes %>\
+                            const int vector = (2 * j + lane % 4 / 2) ^ ${divided("(box_row & 7)", 128 // length)};
+                            const uint box_at = boxes + strip_in_chunk * ${staging.map.bytes} + box_row * ${length};
                             const uint at = box_at + vector * 16 + lane % 2 * 8;
                             asm volatile("st.shared.v2.b32 [%0], {%1, %2};"
                                 : : "r"(at), "${constraint}"(pair.x), "${constraint}"(pair.y) : "memory");
@@ -185,7 +186,7 @@
 
 <%def name="collect_columns()" filter="trim">
                             const int box_column = thread / 32 * 16 + 8 * lower + lane / 4;
-                            const int box_row = 32 * strip_in_chunk + 8 * j + lane % 4 * 2;
+                            const int box_row = ${tiles.strip} * strip_in_chunk + 8 * j + lane % 4 * 2;
                             const uint box_at = boxes + box_column / 32 * ${staging.map.bytes} + box_column % 4 * 4;
                             % for row, result in (("box_row", "pair.x"), ("(box_row + 1)", "pair.y")):
                             {

@@ -41,7 +41,7 @@ ${prelude.types()}
 #define CONSUMER_M ${tiles.MWG // tiles.CONSUMERS}  // rows of a warpgroup's part of the tile
 #define FRAGMENTS (CONSUMER_M / 64)
 #define A_BYTES (MWG * 128)  // of a slab
-#define B_BYTES (NWG * 128)
+#define B_BYTES (${"NWG" if operands[1].rows == tiles.NWG else operands[1].rows} * 128)
 
 % if not tiles.TMA:
 ${prelude.address("a", problem.a)}

@@ -10,7 +10,7 @@ import pyclgemm
 from pyclgemm import WgmmaConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.families.wgmma.codegen import STRIP_COLUMNS, Staging, local_bytes
+from pyclgemm.families.wgmma.codegen import Staging, local_bytes
 from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape
@@ -27,6 +27,8 @@ CONFIG = WGMMA
 LANES, SHARED = replace(CONFIG, TMA=0), replace(CONFIG, FILL=1)
 #: Rows of B, and of results of 2 bytes, are 64 bytes of a tile, or 192.
 NARROW, MIDDLE = replace(CONFIG, NWG=32), replace(CONFIG, NWG=96)
+#: Strips of 16 columns; rows of results of 2 bytes are 32 bytes.
+UNEVEN, NARROWEST = replace(CONFIG, NWG=80), replace(CONFIG, NWG=16)
 
 ROWS = {"a": ROW_ALIGNED, "b": ROW_ALIGNED}
 WHOLE = {"bias": True, "activation": "gelu", "alpha": 0.5, "beta": -1.5}
@@ -44,11 +46,11 @@ TILES = [
 ]  # fmt: skip
 BY_BOXES = [
     *TILES, tile(128, 32, 2, 5, GROUP_M=1), tile(128, 32, 1, 3, FILL=3, PROMOTE=1),
-    tile(192, 96, 3, 3), replace(MIDDLE, FILL=1),
+    tile(192, 96, 3, 3), replace(MIDDLE, FILL=1), replace(UNEVEN, FILL=1), tile(192, 112, 3, 3),
 ]  # fmt: skip
 BY_LANES = [
     *(replace(config, TMA=0) for config in TILES), tile(64, 32, 1, 4, TMA=0),
-    tile(128, 96, 2, 3, TMA=0),
+    tile(128, 96, 2, 3, TMA=0), tile(64, 48, 1, 4, TMA=0),
 ]  # fmt: skip
 #: A c that lies as boxes are copied, and such that do not.
 ADDENDS = (
@@ -62,20 +64,21 @@ BOXES_OF_C = [
     (tile(128, 192, 1, 2), "float16"), (tile(192, 64, 3, 3), "float32"),
     (tile(128, 32, 2, 2), "float16"), (tile(64, 96, 1, 3), "float16"),
     (tile(128, 32, 1, 2), "float16"), (tile(64, 32, 1, 2), "float32"),
+    (tile(128, 80, 2, 2), "float16"), (tile(64, 48, 1, 3), "float32"),
 ]  # fmt: skip
 
 #: Sizes, configuration, options; results lie aligned where the options do not say otherwise.
 PRODUCTS = [
     # More than a tile, and an end within 16 bytes or behind them.
     *((sizes, config, {"a": a, "b": b})
-      for config in (CONFIG, NARROW, MIDDLE, LANES) for a in ALIGNED for b in ALIGNED
+      for config in (CONFIG, NARROW, MIDDLE, UNEVEN, LANES) for a in ALIGNED for b in ALIGNED
       for sizes in ((100, 90, 70), (104, 88, 72)) if config is LANES or sizes[0] == 100),
     # What no map describes and no 16 bytes fit is packed.
     *(((70, 66, 75), config, {"a": a, "b": b})
       for config in (CONFIG, LANES) for a, b in ((ROW, COLUMN), (STRIDED, ROW_ALIGNED))),
     ((70, 66, 75), CONFIG, {"a": COLUMN_ALIGNED, "b": STRIDED}),
     *((sizes, config, {} if config.TMA else ROWS | {"out": ROW})
-      for config in (CONFIG, NARROW, LANES, SHARED, replace(NARROW, FILL=1))
+      for config in (CONFIG, NARROW, NARROWEST, LANES, SHARED, replace(NARROW, FILL=1))
       for sizes in ((1, 1, 1), (64, 64, 64), (65, 8, 200), (200, 130, 33), (3, 70, 0))
       if 0 in sizes or not config.FILL),
     # Several tiles for a work-group, a depth that no slab divides.
@@ -84,7 +87,7 @@ PRODUCTS = [
       for config in configs),
     *(((70, 72, 150), replace(config, PROMOTE=0 if dtype == "int8" else 2),
        ROWS | {"b": b, "dtype": dtype, "precision": precision})
-      for config in (CONFIG, NARROW, LANES) for dtype, precision in KINDS
+      for config in (CONFIG, NARROW, UNEVEN, LANES) for dtype, precision in KINDS
       for b in (ALIGNED if config is LANES else (ROW_ALIGNED,))),
     # Operands that are contiguous along k are copied as they lie.
     *(((70, 72, 150), config, ROWS | kind | {"b": COLUMN_ALIGNED})
@@ -92,7 +95,7 @@ PRODUCTS = [
     # float32 along the tile goes through registers.
     *(((100, 72, 150), config, TF32 | WHOLE | {"a": a, "b": b, "c": ROW_ALIGNED})
       for config in (CONFIG, tile(128, 128, 1, 2, PROMOTE=0), NARROW,
-                     tile(128, 96, 1, 2, PROMOTE=0))
+                     tile(128, 96, 1, 2, PROMOTE=0), tile(128, 48, 1, 2, TMA=0))
       for a, b in ((ROW_ALIGNED, ROW_ALIGNED), (COLUMN_ALIGNED, COLUMN_ALIGNED),
                    (COLUMN_ALIGNED, ROW_ALIGNED))),
     # Lanes copy rows in vectors of 4 and 8 bytes, also where the tile's rows have 64 bytes.
@@ -101,7 +104,8 @@ PRODUCTS = [
       for dtype, precision, vectors in (("float16", None, (2, 4)), ("int8", None, (4, 8)),
                                         ("float32", "TF32_TF32_F32", (1, 2)))
       for vector in vectors for a in ALIGNED for b in ALIGNED
-      for sizes, config in (((70, 100, 150), LANES), ((68, 132, 76), replace(MIDDLE, TMA=0)))),
+      for sizes, config in (((70, 100, 150), LANES), ((68, 132, 76), replace(MIDDLE, TMA=0)),
+                            ((68, 132, 76), replace(UNEVEN, TMA=0)))),
     # A single row may be any distance from none.
     *(((1, 70, 40), CONFIG, {"out": out}) for out in (STRIDED, ROW_ALIGNED)),
     # Rows that run backwards or coincide.
@@ -220,14 +224,14 @@ def test_float32_is_packed_where_both_operands_lie_along_the_tile(layout, packed
     assert len(make_schedule(bytes_along_k, CONFIG, H100).launches) == 1
 
 
-@pytest.mark.parametrize("columns", [32, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("columns", [16, 32, 48, 64, 80, 96, 128, 192, 224, 256])
 def test_local_memory_has_room_for_results_in_any_order(columns):
     config = WgmmaConfig(MWG=128, NWG=columns)
     slabs = local_bytes(config, 4) - Staging(config, 4).bytes
     for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
         staged = Staging(config, result_bytes, order)
         assert slabs + staged.bytes <= local_bytes(config, 4)
-        assert staged.chunks * staged.chunk_strips * STRIP_COLUMNS == columns
+        assert staged.chunks * staged.chunk_strips * config.strip == columns
 
 
 @pytest.mark.parametrize("batch", [None, 3])

@@ -58,7 +58,7 @@ def swizzle_of(unit: MatrixUnit, size: int, length: int, along_k: bool) -> Swizz
     """The permutation of rows of `length` elements of `size` bytes."""
     depths = unit.operand_lanes.runs  # that lanes read at once, next to each other or in rows
     run = depths * size if along_k else _BANKS // depths  # bytes
-    runs = min(_BANKS, length * size) // run
+    runs = math.gcd(_BANKS, length * size) // run
     return Swizzle(run // size, runs, _BANKS // run // runs)
 
 

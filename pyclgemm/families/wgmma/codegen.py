@@ -30,6 +30,14 @@ _REGISTERS = {2: (40, 232), 3: (32, 160)}
 _REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 
+#: Most columns of a strip.
+_STRIP_COLUMNS = 32
+
+#: Columns of a slab of B are copied in multiples of this where its boxes lie along the tile, which
+#: are too narrow otherwise, and where lanes transpose it.
+_COPIED_COLUMNS = 32
+
+
 @dataclass(frozen=True)
 class WgmmaConfig(Config):
     """NVIDIA's warpgroup units (sm_90): one warpgroup copies slabs, others multiply them.
@@ -40,7 +48,7 @@ class WgmmaConfig(Config):
     Attributes
     ----------
     MWG, NWG : int
-        Tile of a work-group: rows and columns.
+        Tile of a work-group: rows, and columns in multiples of 16.
     CONSUMERS : int
         Warpgroups that multiply; they share the rows of the tile.
     STAGES : int
@@ -78,7 +86,7 @@ class WgmmaConfig(Config):
     """
 
     MWG: Annotated[int, up_to(256)]
-    NWG: Annotated[int, (32, 64, 96, 128, 192, 256)]
+    NWG: Annotated[int, tuple(range(16, 257, 16))]
     CONSUMERS: Annotated[int, (1, 2, 3)] = 2
     STAGES: Annotated[int, (2, 3, 4, 5, 6, 7, 8)] = 4
     GROUP_M: Annotated[int, up_to(1024)] = 16
@@ -89,6 +97,11 @@ class WgmmaConfig(Config):
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.
     DEPTH: ClassVar[int] = 64
+
+    @property
+    def strip(self) -> int:
+        """Columns of a strip: the part of a fragment whose results are computed at a time."""
+        return math.gcd(self.NWG, _STRIP_COLUMNS)
 
     @property
     def work_items(self) -> int:
@@ -197,6 +210,11 @@ class BoxParts:
         return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
+def _copied_columns(columns: int) -> int:
+    """The most columns of B that are copied for some of a tile."""
+    return -(-columns // _COPIED_COLUMNS) * _COPIED_COLUMNS
+
+
 def lane_bytes(name: OperandName, layout: MatrixLayout, unit: WgmmaUnit) -> int:
     """The bytes of an operand that a lane copies at a time: an element if it transposes them."""
     alignment = layout.alignment if unit.reads(name, layout) else 1
@@ -225,6 +243,8 @@ class WgmmaOperand:
         # The boxes of a slab; the matrix's extents along its rows of contiguous elements and across
         # them; elements from one row to the next.
         extent = self.config.MWG if name == "a" else self.config.NWG
+        if self.turned or not along_k:
+            extent = _copied_columns(extent)
         if along_k:
             self.map, self.boxes = TensorMap(size, extent), 1
             parts = parts_of(problem.precision.terms)
@@ -234,6 +254,7 @@ class WgmmaOperand:
             self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{layout.order}_stride"
+        self.rows = extent  # of 128 bytes, in all boxes
         # A descriptor without its address; the distance from the operand of one instruction to that
         # of the next, in units of 16 bytes.
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
@@ -250,9 +271,6 @@ class WgmmaOperand:
 
 #: Most boxes of results that a warpgroup collects before they are copied out.
 _MOST_BOXES = 2
-
-#: Columns of a strip: the part of a fragment whose results are computed at a time.
-STRIP_COLUMNS = 32
 
 #: Bytes of the results that can be collected where columns of the result are contiguous.
 _TURNED_BYTES = 4
@@ -273,8 +291,8 @@ class Staging:
         config = self.config
         # Whether columns of the result are contiguous: a box's rows are columns.
         self.turned = self.order == "column"
-        # Boxes have 64 rows, or 64 columns (32 where 64 does not divide the tile's). The boxes that
-        # a warpgroup collects at a time, and their columns.
+        # Boxes have 64 rows, or 64 columns (fewer where 64 does not divide the tile's). The boxes
+        # that a warpgroup collects at a time, and their columns.
         if self.turned:
             self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, units.FRAGMENT_ROWS))
             self.boxes, columns = units.FRAGMENT_ROWS // self.map.elements, self.map.rows
@@ -284,7 +302,7 @@ class Staging:
             columns = self.boxes * self.map.elements
         # Such chunks of a fragment, strips of a chunk, bytes of local memory for all warpgroups.
         self.chunks = config.NWG // columns
-        self.chunk_strips = columns // STRIP_COLUMNS
+        self.chunk_strips = columns // config.strip
         self.bytes = config.CONSUMERS * self.boxes * self.map.bytes
 
 
@@ -315,6 +333,11 @@ class WgmmaResults:
                 self.parts = BoxParts(self.staging.map, width * size)
         # Whether a loop runs the same code for all strips: fetching long code takes time.
         self.rolled = problem.activation not in (None, "relu")
+        # The biases of columns are distributed over the lanes of a sub-group: registers of a tile's
+        # biases, with two or one in each lane; strips whose biases are in the same register.
+        held = 2 if size == 2 else 1
+        self.bias_registers = math.ceil(self.config.NWG / (32 * held))
+        self.bias_strips = 32 * held // self.config.strip
         # PTX's type of two results in one register, empty if a result fills a register; whether the
         # instruction that packs them also applies the activation, relu.
         self.packs = _PACKED_TYPES.get(self.result.dtype, "")
@@ -362,7 +385,7 @@ _MAPS = 4
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group that collects results of `result_bytes`."""
     staged = Staging(config, result_bytes).bytes
-    slabs = config.STAGES * (config.MWG + config.NWG) * units.ROW_BYTES
+    slabs = config.STAGES * (config.MWG + _copied_columns(config.NWG)) * units.ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals

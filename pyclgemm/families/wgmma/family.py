@@ -231,7 +231,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
     def axes(self, dtype: str, traits: DeviceTraits, precision: Precision | None) -> Axes:
         is_split = precision is not None and precision.terms > 1
         return {
-            "MWG": (64, 128, 192, 256), "NWG": (32, 64, 96, 128, 192, 256),
+            "MWG": (64, 128, 192, 256),
+            "NWG": (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
             "CONSUMERS": (1, 2, 3), "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": (1, 4, 8, 16),
             # Sums that stay in the unit lose the accuracy that splitting gains. At 4096 on an H100
             # the error of TF32_TF32_F32_X3 was 0.6 times that of true float32 with PROMOTE = 8, 1.1

@@ -112,7 +112,7 @@ MAP_WORDS = 16
 
 #: The code of the swizzle, by its span, which is a row of a box. The 16-byte vectors of a row are
 #: permuted by the number of the 128 bytes in which they lie.
-_SWIZZLES = {64: 2, 128: 3}
+_SWIZZLES = {32: 1, 64: 2, 128: 3}
 
 #: The address of the first element and the distance of rows must be multiples of this many bytes.
 MAP_ALIGNMENT = 16
@@ -131,7 +131,7 @@ class TensorMap:
 
     element_bytes: int  # 1, 2 or 4
     rows: int  # of a box, at most 256
-    row_bytes: int = ROW_BYTES  # 64 or 128
+    row_bytes: int = ROW_BYTES  # 32, 64 or 128
 
     def __post_init__(self) -> None:
         self.elements = self.row_bytes // self.element_bytes  # in a row of a box

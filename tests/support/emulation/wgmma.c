@@ -99,9 +99,10 @@ static uchar *at(uint address)
 }
 
 // 128-byte swizzle: bits 4-6 of an address change by bits 7-9. 64-byte swizzle: bits 4-5 by bits 7-8.
+// 32-byte swizzle: bit 4 by bit 7.
 static uint swizzled(uint address, uint span)
 {
-    return address ^ (address >> 7 & (span == 128 ? 7 : 3)) << 4;
+    return address ^ (address >> 7 & (span / 16 - 1)) << 4;
 }
 
 // ---------------------------------------------------------------- for the test
@@ -375,8 +376,8 @@ static int copy_box(int loads, uint address, const ulong *map, int inner, int ou
     const ulong pitch = (map[1] >> 32) * 16;
     const ulong width = (map[4] & 0xffffffff) + 1, height = (map[4] >> 32) + 1;
     const uint elements = (map[6] >> 56) + 1, rows = map[7] + 1;
-    const uint swizzle = map[1] >> 13 & 3; // CU_TENSOR_MAP_SWIZZLE_64B is 2, _128B is 3
-    const uint span = swizzle == 3 ? 128 : swizzle == 2 ? 64 : 0;
+    const uint swizzle = map[1] >> 13 & 3; // CU_TENSOR_MAP_SWIZZLE_32B is 1, _64B is 2, _128B is 3
+    const uint span = swizzle ? 16 << swizzle : 0;
     // A pattern begins anew after 8 spans.
     if (!size || !span || elements * size != span || rows > 256 || address % (8 * span) || map[0] % 16
         || !pitch || (map[1] & 0xffffffff) != (0x40010 | format << 7 | swizzle << 13)) {
