@@ -55,7 +55,7 @@ ${stream_k.defines(tile_sums, "registers")}
 % endif
 % for one in slabs:
 
-// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, as in global memory.
+// ${one.name.upper()} in local memory: ${"k" if one.along_k else one.index} is contiguous, ${"other than" if one.turned else "as"} in global memory.
 % if one.swizzle:
 // Runs of ${one.swizzle.run} elements of a row are permuted, so that lanes that load at once use all banks.
 % endif

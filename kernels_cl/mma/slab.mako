@@ -11,13 +11,18 @@
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 
 <%def name="functions()" filter="trim">
-% if not past_registers and any(slab.edges == "elements" for slab in copied):
-${elements_function(slabs[0])}
+<% by_elements = [slab for slab in copied if slab.edges == "elements" and not slab.turned] %>\
+% if not past_registers and by_elements:
+${elements_function(by_elements[0])}
 
 % endif
 % for slab in copied:
 % if past_registers:
 ${copy_function(slab)}
+% elif slab.turned:
+${fetch_turned_function(slab)}
+
+${write_turned_function(slab)}
 % else:
 ${fetch_function(slab)}
 
@@ -113,6 +118,68 @@ static inline void store_slab${slab.suffix}(__local stored *slab, const vector *
         const int row = ${row};
         const int column = ${column};
         *(__local vector *)(slab + row * ${slab.pitch} + ${slab.column("row", "column")}) = fetched[${slab.i}];
+    </%call>
+}
+</%def>
+
+## A slab that work-items transpose: k is contiguous in local memory only. A work-item reads blocks of 4 x 4
+## elements, a word of each of 4 rows.
+<%def name="fetch_turned_function(slab)" filter="trim">
+<%
+    position, depth = slab.turned_place("number")
+    whole = slab.vector == 4
+%>
+// Loads a word of four elements of a row, of which ${"all or none are" if slab.edges == "vectors" else "the first `count` are"} inside the matrix; others are zero.
+static inline uchar4 load_word${slab.suffix}(const __global ${slab.element.stored} *from, const extent count)
+{
+    % if slab.edges == "vectors":
+    return as_uchar4(count > 0 ? *(const __global uint *)from : 0);
+    % else:
+    % if whole:
+    if (count >= 4) return as_uchar4(*(const __global uint *)from);
+    % endif
+    const __global uchar *elements = (const __global uchar *)from;
+    uchar4 word = (uchar4)(0);
+    % for one in range(4):
+    if (${one} < count) word.s${one} = elements[${one}];
+    % endfor
+    return word;
+    % endif
+}
+
+// Reads this work-item's blocks of a slab of ${slab.length} rows and ${slab.rows} columns, and transposes them.
+static inline void fetch_slab${slab.suffix}(
+    vector *fetched, const __global ${slab.element.stored} *matrix, const long stride, const int item,
+    const extent first_row, const extent row_end, const extent first_column, const extent column_end)
+{
+    <%call expr="each_vector(slab)">
+        const int number = ${slab.number};
+        const extent row = first_row + ${depth};
+        const extent columns = column_end - first_column - ${position};  // before the end
+        const __global ${slab.element.stored} *from = matrix + row * stride + first_column + ${position};
+        % for one in range(4):
+        const uchar4 row_${one} = load_word${slab.suffix}(from${f" + {times(one, 'stride')}" if one else ""}, row${f" + {one}" if one else ""} < row_end ? columns : 0);
+        % endfor
+        fetched[${slab.i}] = as_${slab.element.stored}16((uchar16)(
+            % for one in range(4):
+            row_0.s${one}, row_1.s${one}, row_2.s${one}, row_3.s${one}${"," if one < 3 else "));"}
+            % endfor
+    </%call>
+}
+</%def>
+
+<%def name="write_turned_function(slab)" filter="trim">
+// Writes them to local memory, where the elements of a column are contiguous and columns are ${slab.pitch} apart.
+static inline void store_slab${slab.suffix}(__local stored *slab, const vector *fetched, const int item)
+{
+    <%call expr="each_vector(slab)">
+        const int number = ${slab.number};
+<% position, depth = slab.turned_place("number") %>\
+        __local uint *words = (__local uint *)(slab + ${times(position, slab.pitch)} + ${depth});
+        const uint4 block = as_uint4(fetched[${slab.i}]);
+        % for one in range(4):
+        words[${one * slab.pitch // 4}] = block.s${one};
+        % endfor
     </%call>
 }
 </%def>

@@ -30,6 +30,7 @@ H100, RDNA3 = typical_traits("sm_90"), typical_traits("gfx1100")
 SLICED = replace(CONFIG, KWG=64, SLICES=4, SUBGROUPS_M=1, STAGES=6)
 SHARED = replace(CONFIG, FILL=3, STAGES=3)
 IN_PLACE = replace(CONFIG, KWG=32, UNALIGNED=1)
+PAST = replace(IN_PLACE, UNALIGNED=2)
 DEEP = replace(CONFIG, KWG=32, STAGES=4)
 # A row of a slab has more vectors than a group has work-items: of complex128, and of float64.
 LONG_ROWS = replace(CONFIG, MWG=16, NWG=64, KWG=64, SUBGROUPS_M=1, SUBGROUPS_N=1, STAGES=2)
@@ -64,6 +65,7 @@ CONFIGS = [
     replace(CONFIG, UNALIGNED=2), replace(DEEP, UNALIGNED=2),
     replace(DEEP, UNALIGNED=2, FRAGMENTS=2), replace(SHARED, KWG=32, UNALIGNED=2),
     replace(SLICED, UNALIGNED=2), replace(SLICED, KWG=32, STAGES=8, FRAGMENTS=2),
+    replace(IN_PLACE, MWG=64, NWG=16, KWG=64, SUBGROUPS_M=2, STAGES=1),
 ]  # fmt: skip
 KINDS = (HALF, HALVES, BFLOAT, BYTES, DOUBLE, COMPLEX, FAST, IN_PARTS, IN_BFLOATS)
 OPTIONS_OF_KINDS = [
@@ -158,6 +160,15 @@ def test_float32_is_rounded_to_the_nearest_tf32(request, queue, rng, emulation, 
     for a, b in ((column, one), (one, column.T)):
         got = product(queue, a, b, "TF32_TF32_F32", config)
         np.testing.assert_allclose(got.ravel(), column.ravel(), rtol=2**-11)
+
+
+@pytest.mark.first_runtime
+@pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, Layout("column", alignment=4), COLUMN])
+@pytest.mark.parametrize("b", [COLUMN, ROW_ALIGNED, Layout(alignment=4), ROW])
+@pytest.mark.parametrize("tile", [{}, {"MWG": 64, "NWG": 16, "KWG": 64, "STAGES": 1}])
+def test_bytes_that_are_transposed_in_place(units, queue, a, b, tile):
+    config = replace(IN_PLACE, **tile)
+    check_gemm(queue, config=config, sizes=(70, 66, 150), a=a, b=b, dtype="int8", c=ROW, beta=-2)
 
 
 @pytest.mark.first_runtime
@@ -279,6 +290,14 @@ CUBE, CROOKED = (32, 32, 32), (63, 61, 65)
         # Whatever its alignment, and for AMD's what lies along k.
         (IN_PLACE, H100, HALF, CROOKED, "NN", ""),
         (IN_PLACE, RDNA3, HALF, CROOKED, "NN", "b"),
+        # Bytes are transposed on the way, too; past the registers 4 bytes are the least.
+        (IN_PLACE, H100, BYTES, CROOKED, "NN", ""),
+        (IN_PLACE, RDNA3, BYTES, CROOKED, "TN", ""),
+        (replace(IN_PLACE, UNALIGNED=0), H100, BYTES, CUBE, "TN", "ab"),
+        (PAST, H100, HALF, (32, 30, 32), "NN", ""),
+        (PAST, H100, HALF, (32, 29, 32), "NN", "b"),
+        (PAST, H100, DOUBLE, CROOKED, "NN", ""),
+        (PAST, H100, FAST, CROOKED, "NN", ""),
         (AMD_CONFIG, RDNA3, HALF, CUBE, "NN", "b"),
         (AMD_CONFIG, RDNA3, HALF, CUBE, "NT", ""),
         (AMD_CONFIG, RDNA3, HALF, CUBE, "TN", "ab"),

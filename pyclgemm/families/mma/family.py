@@ -18,7 +18,15 @@ from .. import family
 from ..cost import FRAGMENT_LANES, SUB_GROUP, Access, Costs, Place, Work, tile_rounds
 from .codegen import generate_matrix
 from .config import CONSTRAINTS, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig, local_bytes
-from .slab import copied_bytes, is_copied, packed_form, packed_forms, split_type
+from .slab import (
+    TURNED_BYTES,
+    copied_bytes,
+    is_copied,
+    packed_form,
+    packed_forms,
+    split_type,
+    turns,
+)
 
 #: Registers of a work-item besides its sums.
 _OTHER_REGISTERS = 60
@@ -139,9 +147,11 @@ class MatrixFamily(family.Family[MatrixConfig]):
         unit = units.element_unit(costs.dtype, costs.precision, costs.traits)
         assert unit is not None  # else there is no work
         form = packed_form(costs.precision, unit)
-        is_packed = not is_copied(place.name, layout, costs.dtype, form, config)
+        is_packed = not is_copied(place.name, layout, costs.dtype, form, config, unit)
         by_k = form.along_k if is_packed else layout.is_along_k(place.name)
         vector = max(1, VECTOR_BYTES // costs.stored)
+        if not is_packed and turns(place.name, layout, costs.dtype, config, unit):
+            vector = TURNED_BYTES
         width = vector if is_packed else min(vector, layout.alignment)
         # Work-items that read through registers load the parts of a vector one after the other.
         step = width if config.UNALIGNED == PAST_REGISTERS else vector

@@ -25,6 +25,11 @@ _ROW_OF_LANE = {
 }
 
 
+#: Bytes of the words in which elements of a byte are read and written to be transposed;
+#: neighbouring work-items that share such reads, and most of those that read one row.
+TURNED_BYTES = 4
+_TURNED_ITEMS, _TURNED_ACROSS = 32, 8
+
 #: Bytes that the banks of local memory deliver at once.
 _BANKS = 128
 
@@ -64,7 +69,7 @@ def swizzle_of(unit: MatrixUnit, size: int, length: int, along_k: bool) -> Swizz
 
 @dataclass
 class MatrixSlab:
-    """A slab of A or B in local memory, in the same order as in global memory."""
+    """A slab of A or B in local memory, in the order of global memory unless it is turned."""
 
     name: OperandName
     problem: GemmProblem  # with its operands as they are copied
@@ -81,13 +86,13 @@ class MatrixSlab:
         stored = {"bfloat16": "bfloat16", "tf32": "float32"}[form.split.name] if form.split else ""
         self.element = ElementType(stored or problem.dtype, problem.precision.arithmetic)
         self.terms, size = form.terms, self.element.stored_bytes
+        # Whether work-items transpose it on its way to local memory, where k is contiguous then.
+        self.turned = not self.packed and turns(name, layout, problem.dtype, config, self.unit)
         # Whether k is contiguous; else the position along the tile is. The size of the matrix along
         # the tile, and the positions of the tile and of a fragment.
-        by_row = layout.order == "row"
-        self.along_k, self.index, tile, self.extent = (
-            (by_row, "m", config.MWG, self.unit.m)
-            if name == "a"
-            else (layout.order == "column", "n", config.NWG, self.unit.n)
+        by_row, self.along_k = layout.order == "row", self.turned or layout.is_along_k(name)
+        self.index, tile, self.extent = (
+            ("m", config.MWG, self.unit.m) if name == "a" else ("n", config.NWG, self.unit.n)
         )
         # Of one split term: rows of contiguous elements, and elements of a row.
         self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
@@ -112,11 +117,14 @@ class MatrixSlab:
         # Elements of such a vector, and those that are read at once, as the alignment allows;
         # whether rows end between two vectors or within one.
         self.width = self.piece // size
-        end = problem.k if self.along_k else problem.positions(name)
-        self.vector = self.width if self.packed else min(self.width, layout.alignment)
-        whole = (self.packed and self.along_k) or end % self.width == 0
-        self.edges = "vectors" if whole and self.vector == self.width else "elements"
-        self.copied_as = self.along_k, self.rows, self.length, self.vector, self.edges
+        end = problem.k if self.along_k and not self.turned else problem.positions(name)
+        widest = TURNED_BYTES if self.turned else self.width
+        self.vector = widest if self.packed else min(widest, layout.alignment)
+        whole = (self.packed and self.along_k) or end % widest == 0
+        self.edges = "vectors" if whole and self.vector == widest else "elements"
+        self.copied_as = (
+            self.turned, self.along_k, self.rows, self.length, self.vector, self.edges,
+        )  # fmt: skip
         # The kernel's argument with the distance of rows in memory.
         self.stride = f"{name}_{'row' if by_row else 'column'}_stride"
         # C type in which an element is copied: copying a half needs no arithmetic of half.
@@ -142,6 +150,20 @@ class MatrixSlab:
         vectors = self.length // self.width  # of a row
         return divided(number, vectors), times(modulo(number, vectors), self.width)
 
+    def turned_place(self, number: str) -> tuple[str, str]:
+        """In C: the position and the depth of the first element of a block that is transposed.
+
+        Of 32 neighbouring work-items eight (four) read words of a row, the others of other rows.
+        """
+        across = min(_TURNED_ACROSS, self.rows // TURNED_BYTES)
+        groups, deep = self.rows // TURNED_BYTES // across, _TURNED_ITEMS // across
+        unit = divided(number, _TURNED_ITEMS)
+        block = plus(times(across, modulo(unit, groups)), modulo(number, across))
+        depth = plus(
+            times(deep, divided(unit, groups)), divided(modulo(number, _TURNED_ITEMS), across)
+        )
+        return times(TURNED_BYTES, f"({block})"), times(TURNED_BYTES, f"({depth})")
+
     def column(self, row: str, column: str) -> str:
         """In C: where the element of a column lies in a row of the slab."""
         return self.swizzle.column(row, column) if self.swizzle else column
@@ -154,7 +176,8 @@ class MatrixSlab:
     def region(self, depth: str, last_depth: str) -> str:
         """In C: the slab's first row, the end of the matrix's rows, and likewise columns."""
         positions, depths = f"{self.name}_tile, {self.index}", f"{depth}, {last_depth}"
-        return f"{positions}, {depths}" if self.along_k else f"{depths}, {positions}"
+        by_position = self.along_k and not self.turned
+        return f"{positions}, {depths}" if by_position else f"{depths}, {positions}"
 
     def lane_row(self, term: int, depth: str) -> str:
         """In C: the row of 16 bytes of a split term to which a lane points for ldmatrix."""
@@ -217,14 +240,29 @@ def copied_bytes(dtype: str, config: MatrixConfig) -> int:
     )
 
 
+def turns(
+    name: OperandName, layout: MatrixLayout, dtype: str, config: MatrixConfig, unit: MatrixUnit
+) -> bool:
+    """Whether an operand is transposed as it passes through registers, byte by byte."""
+    bytes_through = config.UNALIGNED == THROUGH_REGISTERS and stored_bytes(dtype) == 1
+    strided = layout.order in ("row", "column") and not layout.is_along_k(name)
+    return bytes_through and unit.reads_along_k and strided
+
+
 def is_copied(
-    name: OperandName, layout: MatrixLayout, dtype: str, form: PackedForm, config: MatrixConfig
+    name: OperandName,
+    layout: MatrixLayout,
+    dtype: str,
+    form: PackedForm,
+    config: MatrixConfig,
+    unit: MatrixUnit,
 ) -> bool:
     """Whether an operand is copied in place; else it is first packed in a form."""
     wanted, size = copied_bytes(dtype, config), stored_bytes(dtype)
     if form.split or not layout.has_vectors(wanted, size):
         return False
-    return not form.along_k or layout.is_along_k(name)
+    read = layout.is_along_k(name) or turns(name, layout, dtype, config, unit)
+    return not form.along_k or read
 
 
 def packed_forms(
@@ -235,7 +273,7 @@ def packed_forms(
     return {
         name: form
         for name in OPERANDS
-        if not is_copied(name, problem.operand(name), dtype, form, config)
+        if not is_copied(name, problem.operand(name), dtype, form, config, unit)
     }
 
 
