@@ -165,7 +165,10 @@ def test_float32_is_rounded_to_the_nearest_tf32(request, queue, rng, emulation, 
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("a", [ROW_ALIGNED, COLUMN_ALIGNED, Layout("column", alignment=4), COLUMN])
 @pytest.mark.parametrize("b", [COLUMN, ROW_ALIGNED, Layout(alignment=4), ROW])
-@pytest.mark.parametrize("tile", [{}, {"MWG": 64, "NWG": 16, "KWG": 64, "STAGES": 1}])
+@pytest.mark.parametrize("tile", [
+    {}, {"MWG": 64, "NWG": 16, "KWG": 64, "STAGES": 1},
+    {"MWG": 96, "NWG": 48, "SUBGROUPS_M": 1, "SUBGROUPS_N": 3},
+])  # fmt: skip
 def test_bytes_that_are_transposed_in_place(units, queue, a, b, tile):
     config = replace(IN_PLACE, **tile)
     check_gemm(queue, config=config, sizes=(70, 66, 150), a=a, b=b, dtype="int8", c=ROW, beta=-2)
@@ -216,6 +219,9 @@ ON_AMD = [
     # Odd sizes, an addend, a bias; as many instructions at once as fill a vector.
     *((name, (dtype, precision), ODD, {"KWG": 64}, OFFSET) if dtype == "int8" else
       (name, (dtype, precision), ODD, {}, GELU) for name, dtype, precision in units_of(*AMD)),
+    # Bytes are transposed on their way to local memory.
+    *((name, BYTES, (70, 66, 90), {"KWG": 64, "UNALIGNED": 1}, {"a": COLUMN, "b": ROW_ALIGNED})
+      for name in ("gfx1100", "gfx942")),
     # Both lie as the units take them, neither does, and what is strided.
     *((name, HALF, ODD, {}, {"a": a, "b": b, "out": out})
       for name in ("gfx1200", "gfx90a")

@@ -155,7 +155,7 @@ class MatrixSlab:
 
         Of 32 neighbouring work-items eight (four) read words of a row, the others of other rows.
         """
-        across = min(_TURNED_ACROSS, self.rows // TURNED_BYTES)
+        across = math.gcd(_TURNED_ACROSS, self.rows // TURNED_BYTES)
         groups, deep = self.rows // TURNED_BYTES // across, _TURNED_ITEMS // across
         unit = divided(number, _TURNED_ITEMS)
         block = plus(times(across, modulo(unit, groups)), modulo(number, across))
