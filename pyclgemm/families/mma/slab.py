@@ -24,7 +24,6 @@ _ROW_OF_LANE = {
     ("b", False): ("lane / 16 * {0}", "lane / 8 % 2 * 8 + lane % 8"),
 }
 
-
 #: Bytes of the words in which elements of a byte are read and written to be transposed;
 #: neighbouring work-items that share such reads, and most of those that read one row.
 TURNED_BYTES = 4
@@ -38,9 +37,9 @@ _BANKS = 128
 class Swizzle:
     """A permutation of the columns of each row, without which lanes would wait for each other.
 
-    Lanes that read single elements at once read a run of neighbours in each of several rows. All
-    runs would use the same banks, as rows are multiples of `_BANKS` long. So the runs of a row are
-    permuted by exclusive or with the number of the row (CUTLASS, "cute::Swizzle").
+    Lanes that read single elements at once read a run of neighbours in each of several rows. In
+    rows whose length is a multiple of `_BANKS` all runs would use the same banks. So the runs of a
+    row are permuted by exclusive or with the number of the row (CUTLASS, "cute::Swizzle").
     """
 
     run: int  # elements
