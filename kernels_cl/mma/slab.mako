@@ -7,7 +7,7 @@
 ## Rows and columns of a slab are those in memory: the elements of a row are contiguous.
 ##
 ## Context: slabs (MatrixSlab), copied (the slabs whose copying functions differ), tiles (a MatrixConfig),
-## past_registers, first_depth and last_depth (in C: the depths that a work-group multiplies).
+## past_registers, caches_slabs, first_depth and last_depth (in C: the depths that a work-group multiplies).
 <%namespace name="async_copy" file="/common/async_copy.mako"/>
 
 <%def name="functions()" filter="trim">
@@ -212,7 +212,7 @@ static inline void copy_slab${slab.suffix}(
         const int left = clamp(columns, (extent)0, (extent)${slab.width});
         const int bytes = in_rows ? left * ${slab.element.stored_bytes} : 0;
         % endif
-        ${async_copy.copy(target, source, slab.piece, "bytes", cached=True)}
+        ${async_copy.copy(target, source, slab.piece, "bytes", cached=caches_slabs)}
     </%call>
 }
 </%def>

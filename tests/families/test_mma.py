@@ -177,11 +177,12 @@ def test_bytes_that_are_transposed_in_place(units, queue, a, b, tile):
 @pytest.mark.first_runtime
 @pytest.mark.parametrize("kind", [DOUBLE, COMPLEX])
 @pytest.mark.parametrize("options", [{}, {"a": COLUMN, "b": COLUMN, "out": COLUMN}])
-def test_few_rows_by_the_unit_for_float64_of_earlier_devices(queue, kind, options):
+@pytest.mark.parametrize("config", [GEMV_UNIT, replace(DEEP, FRAGMENTS=2)])
+def test_the_unit_for_float64_of_earlier_devices(queue, kind, options, config):
     """Its fragments have 8 columns of B, of which a lane has one."""
     with emulated_units(queue.device, "sm_80"):
         check_gemm(
-            queue, config=GEMV_UNIT, sizes=(19, 70, 45), dtype=kind[0], precision=kind[1],
+            queue, config=config, sizes=(19, 70, 45), dtype=kind[0], precision=kind[1],
             bias=True, alpha=3, **options,
         )  # fmt: skip
 
@@ -338,6 +339,13 @@ def test_results_are_stored_in_the_largest_vectors_that_rows_allow(options, stor
     there = re.findall(r"\*there = \(.*global \w+ \*\)(\w+) \+", source.text)
     assert tuple(there) == matrices
     assert set(re.findall(r"\*\(__global (\w+) \*\)there = ", source.text)) == {stored} - {""}
+
+
+@pytest.mark.parametrize(("architecture", "way"), [("sm_90", "ca"), ("sm_80", "cg")])
+def test_slabs_come_through_the_first_level_cache_where_that_was_measured(architecture, way):
+    product = product_of(64, 64, 64, dtype="float16")
+    *_, source = kernel_sources(product, CONFIG, typical_traits(architecture))
+    assert set(re.findall(r"cp\.async\.(c.)\.", source.text)) == {way}
 
 
 def test_results_that_slabs_leave_no_room_for_are_stored_directly():
