@@ -75,7 +75,10 @@ def test_tiles_go_where_their_blocks_are(client):
     before = moved_bytes(client)
     got = pd.matmul(a, b).sum()
     np.testing.assert_allclose(got.compute(), (a.sum(0) @ b.sum(1)).compute(), rtol=1e-5)
-    assert moved_bytes(client) - before <= 3.1 * a.nbytes
+    # Each of the 288 blocks has two readers, one of which holds it in half of all cases: it moves
+    # 1.5 times on average, with a deviation of 0.5. Five deviations of the total are 0.3, and sums
+    # are small.
+    assert moved_bytes(client) - before <= 3.35 * a.nbytes
 
 
 def test_blocks_that_lie_on_the_grid_stay_there(client):
