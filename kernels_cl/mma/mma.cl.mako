@@ -66,9 +66,9 @@ ${stream_k.defines(tile_sums, "registers")}
 % else:
 #define ${one.name.upper()}_SLAB ${one.rows * one.pitch}  // elements of a slab
 % endif
-% if one.indexed and one.along_k:
+% if not one.by_elements and one.along_k:
 #define ${one.name.upper()}_INDEX(position, depth) ((position) * ${one.name.upper()}_PITCH + (depth))
-% elif one.indexed:
+% elif not one.by_elements:
 #define ${one.name.upper()}_INDEX(position, depth) ((depth) * ${one.name.upper()}_PITCH + (position))
 % endif
 % endfor

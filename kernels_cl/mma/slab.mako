@@ -48,13 +48,18 @@ ${write_function(slab)}
 // The first `count` elements of a vector; the others are zero.
 static inline vector load_elements(const __global ${slab.element.stored} *from, const int count)
 {
-    const __global stored *elements = (const __global stored *)from;
-    vector loaded = (vector)(0);
-    % for one in range(slab.width):
-    if (${one} < count) loaded${slab.element.lane(one, slab.width)} = elements[${one}];
+    ${load_by_elements(slab, "vector", "stored", slab.width)}
+}
+</%def>
+
+## Loads the first `count` elements of a C vector; the others are zero.
+<%def name="load_by_elements(slab, vector, element, width)" filter="trim">
+    const __global ${element} *elements = (const __global ${element} *)from;
+    ${vector} loaded = (${vector})(0);
+    % for one in range(width):
+    if (${one} < count) loaded${slab.element.lane(one, width)} = elements[${one}];
     % endfor
     return loaded;
-}
 </%def>
 
 <%def name="fetch_function(slab)" filter="trim">
@@ -138,12 +143,7 @@ static inline uchar4 load_word${slab.suffix}(const __global ${slab.element.store
     % if whole:
     if (count >= 4) return as_uchar4(*(const __global uint *)from);
     % endif
-    const __global uchar *elements = (const __global uchar *)from;
-    uchar4 word = (uchar4)(0);
-    % for one in range(4):
-    if (${one} < count) word.s${one} = elements[${one}];
-    % endfor
-    return word;
+    ${load_by_elements(slab, "uchar4", "uchar", 4)}
     % endif
 }
 

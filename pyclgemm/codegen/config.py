@@ -51,8 +51,9 @@ ALL_REGISTERS = 64 * 1024
 #: must be a multiple of this.
 VECTOR_BYTES = 16
 
-#: Bytes that NVIDIA's loads and cp.async can move at once.
+#: Bytes that NVIDIA's loads and cp.async can move at once, and the fewest.
 LOAD_BYTES = (4, 8, 16)
+LEAST_LOAD_BYTES = LOAD_BYTES[0]
 
 
 def is_staged_as_stored(dtype: str) -> bool:

@@ -17,8 +17,6 @@ from ...problem.bounds import up_to
 RESULT_PADDING = 8
 #: The values of UNALIGNED that read operands in place.
 THROUGH_REGISTERS, PAST_REGISTERS = 1, 2
-#: The fewest bytes of a copy past the registers (PTX ISA, "cp.async").
-LEAST_BYTES = 4
 #: Local memory of a work-group that does not limit how many of them a compute unit holds.
 SMALL_BYTES = 8192
 
@@ -172,7 +170,8 @@ def _rows_are_shared(config: MatrixConfig, dtype: str, traits: DeviceTraits | No
     _, term = _staged_bytes(dtype, traits)
     through = traits is None or _passes_registers(config, traits)
     sides = () if through else (config.MWG, config.NWG)
-    narrowest = LEAST_BYTES if config.UNALIGNED == PAST_REGISTERS else common.VECTOR_BYTES
+    narrow = config.UNALIGNED == PAST_REGISTERS
+    narrowest = common.LEAST_LOAD_BYTES if narrow else common.VECTOR_BYTES
     rows = {
         extent * term // piece
         for extent in (config.KWG, *sides)

@@ -186,15 +186,17 @@ class MatrixFamily(family.Family[MatrixConfig]):
         unit = units.matrix_unit(precision, traits) if precision else None
         packs_all = precision and unit and split_type(precision, unit)
         in_vectors = stored_bytes(dtype) == VECTOR_BYTES
-        in_place = (
-            (0, THROUGH_REGISTERS) if through_registers else (0, THROUGH_REGISTERS, PAST_REGISTERS)
-        )
+        unaligned: tuple[int, ...] = (0, THROUGH_REGISTERS, PAST_REGISTERS)
+        if packs_all or in_vectors:
+            unaligned = (0,)
+        elif through_registers:
+            unaligned = (0, THROUGH_REGISTERS)
         return {
             "MWG": (16, 32, 64, 128, 256), "NWG": (16, 32, 64, 128, 256),
             "KWG": (16, 32, 64, 128), "SUBGROUPS_M": (1, 2, 4), "SUBGROUPS_N": (1, 2, 4),
             "STAGES": (1, 2) if through_registers else (1, 2, 3, 4, 6, 8),
             "GROUP_M": (1, 4, 8, 16), "FRAGMENTS": (1,) if through_registers else (1, 2),
-            "SLICES": (1, 2, 4, 8), "UNALIGNED": (0,) if packs_all or in_vectors else in_place,
+            "SLICES": (1, 2, 4, 8), "UNALIGNED": unaligned,
             "FILL": (0, 1, 2) if traits.fence_options is not None else (0,),
         }  # fmt: skip
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ...codegen.config import VECTOR_BYTES
+from ...codegen.config import LEAST_LOAD_BYTES, VECTOR_BYTES
 from ...codegen.element import ElementType, stored_bytes
 from ...codegen.matrix_units import MatrixUnit
 from ...codegen.pack import PackedForm
 from ...codegen.source import divided, modulo, plus, times
 from ...problem.precision import PART_TYPES, PartType, Precision, parts_of
 from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
-from .config import FRAGMENT, LEAST_BYTES, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig
+from .config import FRAGMENT, PAST_REGISTERS, THROUGH_REGISTERS, MatrixConfig
 
 #: The row of 16 bytes to which a lane points for ldmatrix, by operand and by whether k is
 #: contiguous: position and depth within 16 positions and 32 bytes along k.
@@ -58,8 +58,10 @@ class Swizzle:
         return f"(({column}) ^ {modulo(divided(f'({row})', self.rows), self.runs)} * {self.run})"
 
 
-def swizzle_of(unit: MatrixUnit, size: int, length: int, along_k: bool) -> Swizzle:
-    """The permutation of rows of `length` elements of `size` bytes."""
+def swizzle_of(unit: MatrixUnit, size: int, length: int, along_k: bool) -> Swizzle | None:
+    """The permutation of rows of `length` elements of `size` bytes, if lanes load single ones."""
+    if not unit.loads_elements(along_k):
+        return None
     depths = unit.operand_lanes.runs  # that lanes read at once, next to each other or in rows
     run = depths * size if along_k else _BANKS // depths  # bytes
     runs = math.gcd(_BANKS, length * size) // run
@@ -95,18 +97,12 @@ class MatrixSlab:
         )
         # Of one split term: rows of contiguous elements, and elements of a row.
         self.rows, self.length = (tile, config.KWG) if self.along_k else (config.KWG, tile)
-        # Whether lanes load fragments from it element by element, and whether they round what they
-        # load to the type that the unit multiplies.
-        self.by_elements = self.unit.loads_elements(self.along_k)
+        # Whether lanes round what they load to the type that the unit multiplies.
         self.rounded = _rounds_loaded(problem.precision, self.unit)
         # Lanes that load at once use all banks: by a permutation of single elements, else as rows
         # are padded. Elements from one row to the next in local memory.
-        self.swizzle: Swizzle | None = None
-        padding = VECTOR_BYTES // size
-        if self.by_elements:
-            self.swizzle = swizzle_of(self.unit, size, self.length, self.along_k)
-            padding = 0
-        self.pitch = self.length + padding
+        self.swizzle = swizzle_of(self.unit, size, self.length, self.along_k)
+        self.pitch = self.length + (0 if self.swizzle else VECTOR_BYTES // size)
         # Bytes of the vectors that are copied: past the registers as many as the alignment allows.
         narrow = config.UNALIGNED == PAST_REGISTERS and not self.packed
         self.piece = math.gcd(VECTOR_BYTES, layout.alignment * size if narrow else VECTOR_BYTES)
@@ -132,17 +128,20 @@ class MatrixSlab:
         # In C: the pointer to the slab that is multiplied, and where a sub-group's part starts.
         by_name = config.STAGES > 1 or config.SLICES > 1
         self.pointer = f"{name}_slab" if by_name else f"{name}_local"
-        sliced = config.SLICES > 1
-        # The depth of a slice belongs to what is permuted.
-        self.own_depth = "slice * SLICE_DEPTH" if sliced and self.along_k and self.swizzle else "0"
-        depth = f"{name.upper()}_INDEX(0, slice * SLICE_DEPTH)"
-        own = depth if sliced and self.own_depth == "0" else 0
-        self.indexed = bool(own) or not self.by_elements  # whether the index of an element is used
-        self.multiplied = plus(self.in_stage("stage"), own)
+        # A slice's first depth is a part of what is permuted.
+        self.slice_begin = "slice * SLICE_DEPTH" if config.SLICES > 1 else "0"
+        moved = config.SLICES > 1 and not self.by_elements
+        part = f"{name.upper()}_INDEX(0, {self.slice_begin})" if moved else 0
+        self.multiplied = plus(self.in_stage("stage"), part)
 
         # In C: the number of a work-item's vector i in the slab.
         self.i = "i" if self.copies > 1 else "0"
         self.number = plus("item", times(self.i, "ITEMS"))
+
+    @property
+    def by_elements(self) -> bool:
+        """Whether lanes load fragments from it element by element."""
+        return self.swizzle is not None
 
     def place(self, number: str) -> tuple[str, str]:
         """In C: the row of vector `number` of the slab, and the column where it starts."""
@@ -185,17 +184,18 @@ class MatrixSlab:
         return self.entry(term, plus("16 * i", across), plus(depth, along))
 
     def element_at(self, fragment: str, position: str, step: str, depth: str) -> str:
-        """In C: where an element of a fragment lies, whose first depth in the slab is `step`.
+        """In C: where one of the elements lies that lanes load one by one.
 
-        `position` and `depth` are those in the fragment, `fragment` is its first position in the
-        sub-group's tile.
+        `position` and `depth` are those in its fragment, `fragment` is the fragment's first
+        position in the sub-group's tile, `step` its first depth in the slice.
         """
+        assert self.swizzle is not None
         first, within = f"{self.name}_first", plus(fragment, position)
-        along, swizzle = plus(self.own_depth, step, depth), self.swizzle
+        along = plus(self.slice_begin, step, depth)
         if self.along_k:  # fragments start at rows that are multiples of the permuted ones
             row, moved = plus(first, within), self.column(position, along)
         else:
-            if swizzle and swizzle.window > FRAGMENT:
+            if self.swizzle.window > FRAGMENT:
                 first, within = "0", plus(first, within)
             row, moved = along, plus(first, self.column(depth, within))
         return plus(self.pointer, times(row, f"{self.name.upper()}_PITCH"), moved)
@@ -233,19 +233,19 @@ def _rounds_loaded(precision: Precision, unit: MatrixUnit) -> bool:
 
 def copied_bytes(dtype: str, config: MatrixConfig) -> int:
     """The bytes of the smallest vectors in which a kernel copies rows of an operand."""
-    size = stored_bytes(dtype)
-    return {THROUGH_REGISTERS: size, PAST_REGISTERS: max(LEAST_BYTES, size)}.get(
-        config.UNALIGNED, VECTOR_BYTES
-    )
+    if config.UNALIGNED == THROUGH_REGISTERS:
+        return stored_bytes(dtype)
+    if config.UNALIGNED == PAST_REGISTERS:
+        return max(LEAST_LOAD_BYTES, stored_bytes(dtype))
+    return VECTOR_BYTES
 
 
 def turns(
     name: OperandName, layout: MatrixLayout, dtype: str, config: MatrixConfig, unit: MatrixUnit
 ) -> bool:
-    """Whether an operand is transposed as it passes through registers, byte by byte."""
+    """Whether an operand that is not packed is transposed on its way through registers."""
     bytes_through = config.UNALIGNED == THROUGH_REGISTERS and stored_bytes(dtype) == 1
-    strided = layout.order in ("row", "column") and not layout.is_along_k(name)
-    return bytes_through and unit.reads_along_k and strided
+    return bytes_through and unit.reads_along_k and not layout.is_along_k(name)
 
 
 def is_copied(
@@ -260,8 +260,8 @@ def is_copied(
     wanted, size = copied_bytes(dtype, config), stored_bytes(dtype)
     if form.split or not layout.has_vectors(wanted, size):
         return False
-    read = layout.is_along_k(name) or turns(name, layout, dtype, config, unit)
-    return not form.along_k or read
+    fits = not form.along_k or layout.is_along_k(name)
+    return fits or turns(name, layout, dtype, config, unit)
 
 
 def packed_forms(

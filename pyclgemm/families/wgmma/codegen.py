@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ...codegen.config import VECTOR_BYTES, Config
+from ...codegen.config import LEAST_LOAD_BYTES, VECTOR_BYTES, Config
 from ...codegen.element import WORDS, ElementType, stored_bytes
 from ...codegen.kernel import GemmKernel
-from ...codegen.pack import PackedForm, with_packed
+from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import Argument, KernelSource, times
 from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
@@ -136,13 +136,9 @@ def descriptor(beside: int = 1, row_bytes: int = units.ROW_BYTES) -> int:
     return _SWIZZLES[row_bytes] << 62 | 8 * row_bytes // 16 << 32 | beside << 16
 
 
-#: The fewest bytes that a lane copies at a time (PTX ISA, "cp.async").
-_LEAST_BYTES = 4
-
-
 def copied_bytes(config: WgmmaConfig) -> int:
     """The bytes of the smallest vectors in which a kernel can copy rows of an operand."""
-    return units.MAP_ALIGNMENT if config.TMA else _LEAST_BYTES
+    return units.MAP_ALIGNMENT if config.TMA else LEAST_LOAD_BYTES
 
 
 def packed_forms(
@@ -171,7 +167,7 @@ def is_copied(
     if precision.terms > 1 or stored != unit.element_bytes:
         return False
     # Lanes transpose a slab whose elements they copy one by one.
-    turns = not config.TMA and stored == _LEAST_BYTES
+    turns = not config.TMA and stored == LEAST_LOAD_BYTES
     is_read = turns or unit.reads(name, layout)
     return is_read and layout.has_vectors(copied_bytes(config), stored)
 
@@ -210,11 +206,6 @@ class BoxParts:
         return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
-def _copied_columns(columns: int) -> int:
-    """The most columns of B that are copied for some of a tile."""
-    return -(-columns // _COPIED_COLUMNS) * _COPIED_COLUMNS
-
-
 def lane_bytes(name: OperandName, layout: MatrixLayout, unit: WgmmaUnit) -> int:
     """The bytes of an operand that a lane copies at a time: an element if it transposes them."""
     alignment = layout.alignment if unit.reads(name, layout) else 1
@@ -244,7 +235,7 @@ class WgmmaOperand:
         # them; elements from one row to the next.
         extent = self.config.MWG if name == "a" else self.config.NWG
         if self.turned or not along_k:
-            extent = _copied_columns(extent)
+            extent = padded(extent, _COPIED_COLUMNS)
         if along_k:
             self.map, self.boxes = TensorMap(size, extent), 1
             parts = parts_of(problem.precision.terms)
@@ -333,11 +324,11 @@ class WgmmaResults:
                 self.parts = BoxParts(self.staging.map, width * size)
         # Whether a loop runs the same code for all strips: fetching long code takes time.
         self.rolled = problem.activation not in (None, "relu")
-        # The biases of columns are distributed over the lanes of a sub-group: registers of a tile's
-        # biases, with two or one in each lane; strips whose biases are in the same register.
-        held = 2 if size == 2 else 1
-        self.bias_registers = math.ceil(self.config.NWG / (32 * held))
-        self.bias_strips = 32 * held // self.config.strip
+        # The biases of columns are distributed over the lanes of a sub-group: columns whose biases
+        # its registers of 4 bytes hold; such registers of a tile; strips that share one.
+        columns = 32 * 4 // size
+        self.bias_registers = math.ceil(self.config.NWG / columns)
+        self.bias_strips = columns // self.config.strip
         # PTX's type of two results in one register, empty if a result fills a register; whether the
         # instruction that packs them also applies the activation, relu.
         self.packs = _PACKED_TYPES.get(self.result.dtype, "")
@@ -385,7 +376,7 @@ _MAPS = 4
 def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     """Bytes of local memory of a work-group that collects results of `result_bytes`."""
     staged = Staging(config, result_bytes).bytes
-    slabs = config.STAGES * (config.MWG + _copied_columns(config.NWG)) * units.ROW_BYTES
+    slabs = config.STAGES * (config.MWG + padded(config.NWG, _COPIED_COLUMNS)) * units.ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals
