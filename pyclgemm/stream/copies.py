@@ -34,6 +34,32 @@ _KEPT_BYTES = 256 << 20
 _keeping = threading.Lock()
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Lines that are parts of longer ones on the device; all numbers are bytes."""
+
+    size: int  # of a line
+    step: int  # from one line to the next on the device
+    host_step: int  # and in pinned memory
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes on their way between the host and a place in a device's buffer.
+
+    `exchange` fills pinned bytes from the host's memory, or empties them into it. `done` is called
+    at the end, with the fault if there was one.
+    """
+
+    buffer: cl.Buffer | None  # None where kernels use host memory: `exchange` gets no bytes
+    offset: int
+    size: int  # in pinned memory
+    is_up: bool  # to the device
+    exchange: Callable[[NDArray[Any]], object]
+    done: Callable[[BaseException | None], object]
+    lines: Lines | None = None  # None if the bytes lie one behind the other on the device
+
+
 class Pinned:
     """Memory of the host that the driver copies at the full speed of the link.
 
@@ -79,14 +105,23 @@ class Pinned:
             self._make(size)
         return self.memory
 
-    def copy(self, buffer: cl.Buffer, offset: int, size: int, *, is_up: bool) -> cl.Event:
+    def copy(self, part: Part) -> cl.Event:
         """Begin to copy its first bytes to a place in a device's buffer, or back."""
-        part = self.memory[:size]
-        to, source, place = (buffer, part, "dst") if is_up else (part, buffer, "src")
+        memory, lines = self.memory[: part.size], part.lines
+        to, source, place = (
+            (part.buffer, memory, "dst") if part.is_up else (memory, part.buffer, "src")
+        )
+        arguments: dict[str, Any] = {f"{place}_offset": part.offset}
+        if lines is not None:
+            arguments = {
+                "buffer_origin": (part.offset % lines.step, part.offset // lines.step, 0),
+                "host_origin": (0, 0, 0),
+                "region": (lines.size, -(-part.size // lines.host_step), 1),
+                "buffer_pitches": (lines.step, 0),
+                "host_pitches": (lines.host_step, 0),
+            }
         with InRuntime():
-            event = cl.enqueue_copy(
-                self._queue, to, source, is_blocking=False, **{f"{place}_offset": offset}
-            )
+            event = cl.enqueue_copy(self._queue, to, source, is_blocking=False, **arguments)
             self._queue.flush()
         return event
 
@@ -106,22 +141,6 @@ def free_kept() -> None:
 
 
 before_exit(free_kept)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Bytes on their way between the host and a place in a device's buffer.
-
-    `exchange` fills pinned bytes from the host's memory, or empties them into it. `done` is called
-    at the end, with the fault if there was one.
-    """
-
-    buffer: cl.Buffer | None  # None where kernels use host memory: `exchange` gets no bytes
-    offset: int
-    size: int
-    is_up: bool  # to the device
-    exchange: Callable[[NDArray[Any]], object]
-    done: Callable[[BaseException | None], object]
 
 
 class Copies:
@@ -220,7 +239,7 @@ class _CopyThread:
             pinned = self._piece(part.size)
             if part.is_up:
                 part.exchange(pinned.memory[: part.size])
-            event = pinned.copy(part.buffer, part.offset, part.size, is_up=part.is_up)
+            event = pinned.copy(part)
         except BaseException as error:
             if pinned is not None:
                 self._free.append(pinned)

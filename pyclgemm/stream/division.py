@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 
 from ..errors import AllocationError
 from .plan import (
+    Block,
     DevicePlan,
     Member,
     StreamPlan,
     Task,
+    Tile,
     begins_shallow,
     blocks_of,
     padded,
+    panel_edges,
     slot_bytes,
     sum_bytes,
     tiles_of,
 )
-from .timeline import STEP_SECONDS, ProductSeconds, seconds_of
+from .timeline import STEP_SECONDS, ProductSeconds, end_seconds, seconds_of
 
 #: Numbers of tiles along a dimension, and of panels along k, that are compared.
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
@@ -52,6 +55,12 @@ _FOLLOWED = 40
 _PREDICTED = 16
 #: Products of a plan that are followed; more take as long as these on average.
 _MOST_PRODUCTS = 2000
+#: Seconds in which the first piece of the first tile arrives: threads need about as long to begin.
+_FIRST_SECONDS = 3e-3
+#: The least pieces of the first tile, so that little is left to multiply once all has arrived.
+_LEAST_PIECES = 12
+#: Numbers of strips of the last tile that are compared.
+_STRIPS = (1, 2, 4, 8)
 #: The least part of the speed of all devices that a device must add. What a slower one adds, it
 #: takes away: it occupies the host's cores and memory, which the others' transfers need.
 _LEAST_PART = 1 / 8
@@ -118,8 +127,19 @@ def plan_device(
 
 
 def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds) -> DevicePlan:
-    """The plan with the seconds that it takes if each of its products takes as long as is said."""
-    tiles = tiles_of(task, plan.rows, plan.columns)
+    """The plan with the seconds that it takes if each of its products takes as long as is said.
+
+    What is free in a plan is decided: the order of tiles, and the parts of the first and last one.
+    """
+    plan = _with_parts(plan, task, products)
+    orders = [plan]
+    if share.part == 1 and (all_stay := _in_shells(plan, task)):
+        orders.append(all_stay)
+    return min((_timed(one, task, share, products) for one in orders), key=lambda one: one.seconds)
+
+
+def _timed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds) -> DevicePlan:
+    tiles = tiles_of(task, plan.rows, plan.columns, in_shells=plan.in_shells)
     own = tiles if share.part == 1 else tiles[: math.ceil(len(tiles) * share.part)]
     own = own[: _MOST_PRODUCTS // max(1, -(-task.k // plan.depth))]
     if not own:
@@ -127,6 +147,73 @@ def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSecon
     seconds = seconds_of(task, plan, own, products)
     done = sum(tile.block.size for tile in own) / (task.m * task.n)
     return replace(plan, seconds=seconds / done)
+
+
+def _in_shells(plan: DevicePlan, task: Task) -> DevicePlan | None:
+    """The plan with tiles in shells and all panels on the device, if its memory holds them."""
+    panels, down, across = (
+        -(-one // side)
+        for one, side in ((task.k, plan.depth), (task.m, plan.rows), (task.n, plan.columns))
+    )
+    if min(panels, down - 1, across - 1) < 1 or plan.member.in_place:
+        return None
+    sizes = slot_bytes(task, plan.rows, plan.columns, plan.depth)
+    a_slots, b_slots = panels * down, panels * across
+    memory = plan.memory + (a_slots - plan.a_slots) * sizes["a"]
+    memory += (b_slots - plan.b_slots) * sizes["b"]
+    if memory > plan.member.memory or plan.bytes_up > _once(task):
+        return None
+    return replace(plan, a_slots=a_slots, b_slots=b_slots, memory=memory, in_shells=True)
+
+
+def _once(task: Task) -> int:
+    """The bytes that travel to a device if none of them travels twice."""
+    operands = task.operand_bytes * task.k * (task.m + task.n)
+    return operands + task.adds_c * task.m * task.n * task.sum_bytes
+
+
+def _with_parts(plan: DevicePlan, task: Task, products: ProductSeconds) -> DevicePlan:
+    """The plan with the pieces of its first tile, and the strips of its last one."""
+    if plan.member.in_place:
+        return plan
+    edges = panel_edges(task, plan.member, plan.depth)
+    plan = replace(plan, pieces=_pieces(plan, task, edges, products), strips=1)
+    panels = len(edges) - 1
+    if plan.a_slots < panels or plan.b_slots < panels:
+        return plan
+    top, left = ((one - 1) // side * side for one, side in (
+        (task.m, plan.rows), (task.n, plan.columns),
+    ))  # fmt: skip
+    last = Tile(Block(top, task.m, left, task.n), 0)
+    options = [replace(plan, strips=strips) for strips in _STRIPS]
+    return min(options, key=lambda one: end_seconds(task, one, last, products))
+
+
+def _pieces(
+    plan: DevicePlan, task: Task, edges: list[int], products: ProductSeconds
+) -> tuple[int, ...]:
+    """Edges along k of the first tile's pieces.
+
+    The first one arrives soon. While one is multiplied, the next one arrives, which is deeper if
+    the product takes longer than its panels.
+    """
+    # Sums of a single panel are in the result's type, which may have to be rounded once only.
+    is_rounded = len(edges) == 2 and task.sum_bytes != task.result_bytes
+    if is_rounded or task.steps[2] != 1 or plan.rows * plan.columns < _LARGE**2:
+        return ()
+    rows, columns = min(plan.rows, task.m), min(plan.columns, task.n)
+    arriving = (rows + columns) * task.operand_bytes / plan.member.up  # seconds of a depth
+    product = products(rows, columns, _LARGE) / _LARGE
+    depth = max(2.0 * _LARGE_STEP, _FIRST_SECONDS / arriving)
+    growth = max(1.0, product / arriving)
+    found = [0]
+    for end in edges[1:]:
+        while found[-1] < end:
+            step = int(depth) // _LARGE_STEP * _LARGE_STEP
+            rest = end - found[-1]
+            found.append(end if rest < 1.5 * step else found[-1] + step)
+            depth = min(depth * growth, max(depth, task.k / _LEAST_PIECES))
+    return tuple(found)
 
 
 def _with_end(plan: DevicePlan, task: Task, share: Share) -> float:
@@ -324,7 +411,8 @@ def plan_stream(
     assert sides is not None
     seconds = 1 / sum(1 / max(plan.seconds, 1e-9) for plan in found.values())
     plans = tuple(found[member.name] for member in worth)
-    return StreamPlan(tiles_of(task, *sides), plans, left_out, seconds)
+    tiles = tiles_of(task, *sides, in_shells=all(plan.in_shells for plan in plans))
+    return StreamPlan(tiles, plans, left_out, seconds)
 
 
 def fitted(

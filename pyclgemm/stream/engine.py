@@ -44,26 +44,43 @@ _UNDER_WAY = 4
 class _Target:
     """Where a tile is computed on the device."""
 
+    tile: Tile
+    whole: Tile  # the tile of the feed that this one is a part of
     array: Any = None  # None until the first product: others may still be written back
     slot: Slot | None = None  # None in place
+    unwritten: int = 1  # strips
 
 
 @dataclass
 class _Step:
-    """One product of panels, which is added to a tile."""
+    """One product of panels or of parts of them, which is added to a tile or a strip of it."""
 
-    tile: Tile
     target: _Target
+    block: Block  # of the result
     a: Any
     b: Any
-    c: Any  # the addend of the first step; None for others
+    adds_c: bool  # whether it adds c, as only first steps do
     is_first: bool
     is_last: bool
     used: list[tuple[Slots, Slot]]
     in_place: list[tuple[HostMatrix, Block]]  # what the product reads where it lies
     transfers: list[Transfer]  # what must arrive before
-    whole: Tile  # the tile of the feed that this one is a part of
     event: cl.Event | None = None  # of the product, once it is enqueued
+
+
+@dataclass
+class _Panel:
+    """A panel of an operand on the device, and what of it is still to be ordered."""
+
+    matrix: HostMatrix
+    block: Block
+    array: Any
+    slot: Slot | None  # None if kernels read the matrix where it lies
+    is_there: bool
+
+    def part(self, block: Block) -> Any:
+        """A part of the panel, as an array."""
+        return self.array if block == self.block else self.array[block.within(self.block)]
 
 
 @dataclass
@@ -194,54 +211,72 @@ class Engine:
 
     def _read(self) -> None:
         """Draw tiles, and let their panels be read ahead of the products."""
+        is_first = True
         while (whole := self._draw()) is not None:
             parts = list(whole.divided(self.plan.rows, self.plan.columns))
             self._unwritten[whole] = len(parts)
             for tile in parts:
-                self._read_tile(tile, whole)
+                is_last = self.feed.is_drained and tile is parts[-1]
+                self._read_tile(_Target(tile, whole), is_first=is_first, is_last=is_last)
+                is_first = False
         self._steps.put(None)
 
     def _draw(self) -> Tile | None:
         return self.feed.draw(self.plan.member.name, self._is_stopped)
 
-    def _read_tile(self, tile: Tile, whole: Tile) -> None:
-        call, queue, block = self.call, self.device.queue, tile.block
+    def _read_tile(self, target: _Target, *, is_first: bool, is_last: bool) -> None:
+        call, tile, block = self.call, target.tile, target.tile.block
         while not self._under_way.acquire(timeout=POLL):
             if self._is_stopped():
                 raise Stopped
-        target = _Target()
         if self._out_in_place:
-            target.array = view_in_place(queue, call.out, block)
-        c = None
+            target.array = view_in_place(self.device.queue, call.out, block)
         read_here: list[tuple[HostMatrix, Block]] = []  # by the step that comes next
         transfers: list[Transfer] = []  # for it
         if call.c is not None:
             if self._c_in_place:
                 read_here.append((call.c, block))
-                c = view_in_place(queue, call.c, block)
             else:
-                slot = self._take_slot(target, block)
-                c, dtype, turned = target.array, self._tile_dtype, call.out.turned
-                transfer = Transfer(call.c, block, slot, dtype, turned, is_up=True)
+                slot = self._take_slot(target)
+                transfer = Transfer(
+                    call.c, block, slot, self._tile_dtype, call.out.turned, is_up=True
+                )
                 transfers.append(self._mover.move(transfer))
-        panels = self._panels
-        # Every other tile runs backwards: its first panels are still on the device.
-        for number, (first, end) in enumerate(panels[::-1] if tile.index % 2 else panels):
-            used: list[tuple[Slots, Slot]] = []
-            here, read_here = read_here, []
-            panel_a = call.a, call.block_of_a(block, first, end), self._a_slots
-            panel_b = call.b, call.block_of_b(block, first, end), self._b_slots
-            arriving, transfers = transfers, []
-            a, b = (self._panel(*one, used, here, arriving) for one in (panel_a, panel_b))
-            is_last = number == len(panels) - 1
-            step = _Step(
-                tile, target, a, b, None if number else c, number == 0, is_last, used, here,
-                arriving, whole,
-            )  # fmt: skip
-            self._steps.put(step)
+        # The first tile is multiplied in pieces as they arrive, the last one written in strips as
+        # they are computed. Every other tile runs backwards: its first panels are on the device.
+        pieces, panels = self.plan.pieces if is_first else (), self._panels
+        if tile.index % 2 and not pieces:
+            panels = panels[::-1]
+        strips = [block]
+        if is_last and self.plan.strips > 1 and not self._out_in_place:
+            strips = list(block.strips(self.plan.strips, by_columns=call.out.turned))
+        target.unwritten = len(strips)
+        for strip in strips:
+            for number, (first, end) in enumerate(panels):
+                inner = [edge for edge in pieces if first < edge < end]
+                cuts = list(itertools.pairwise([first, *inner, end]))
+                used: list[tuple[Slots, Slot]] = []
+                a = self._panel(call.a, call.block_of_a(block, first, end), self._a_slots, used)
+                b = self._panel(call.b, call.block_of_b(block, first, end), self._b_slots, used)
+                for begin, stop in cuts:
+                    here, read_here, arriving, transfers = read_here, [], transfers, []
+                    parts = call.block_of_a(strip, begin, stop), call.block_of_b(strip, begin, stop)
+                    whole_a, whole_b = (
+                        call.block_of_a(block, begin, stop), call.block_of_b(block, begin, stop),
+                    )  # fmt: skip
+                    for panel, wanted in ((a, whole_a), (b, whole_b)):
+                        self._order(panel, wanted, here, arriving)
+                    step = _Step(
+                        target, strip, a.part(parts[0]), b.part(parts[1]),
+                        call.c is not None and begin == panels[0][0], begin == panels[0][0],
+                        number == len(panels) - 1 and stop == end, used if stop == end else [],
+                        here, arriving,
+                    )  # fmt: skip
+                    self._steps.put(step)
 
-    def _take_slot(self, target: _Target, block: Block) -> Slot:
+    def _take_slot(self, target: _Target) -> Slot:
         """Take a slot for a tile; waits until one was written back."""
+        block = target.tile.block
         slot, _ = self._tiles.take(block)
         target.slot = slot
         target.array = slot.array(
@@ -250,20 +285,31 @@ class Engine:
         return slot
 
     def _panel(
-        self, matrix: HostMatrix, block: Block, slots: Slots, used: list[tuple[Slots, Slot]],
-        here: list[tuple[HostMatrix, Block]], arriving: list[Transfer],
-    ) -> Any:  # fmt: skip
-        """A panel on the device; its content may still be on the way."""
+        self, matrix: HostMatrix, block: Block, slots: Slots, used: list[tuple[Slots, Slot]]
+    ) -> _Panel:
+        """A place for a panel on the device; its content may be there, or be ordered later."""
         queue = self.device.queue
         if self.device.in_place(matrix, matrix.dtype):
-            here.append((matrix, block))
-            return view_in_place(queue, matrix, block)
+            return _Panel(matrix, block, view_in_place(queue, matrix, block), None, is_there=True)
         slot, is_there = slots.take(block)
         used.append((slots, slot))
-        if not is_there:
-            transfer = Transfer(matrix, block, slot, matrix.dtype, matrix.turned, is_up=True)
+        array = slot.array(queue, block.shape, matrix.dtype, turned=matrix.turned)
+        return _Panel(matrix, block, array, slot, is_there)
+
+    def _order(
+        self, panel: _Panel, block: Block, here: list[tuple[HostMatrix, Block]],
+        arriving: list[Transfer],
+    ) -> None:  # fmt: skip
+        """Let a part of a panel be read, unless it is there."""
+        matrix = panel.matrix
+        if panel.slot is None:
+            here.append((matrix, block))
+        elif not panel.is_there:
+            transfer = Transfer(
+                matrix, block, panel.slot, matrix.dtype, matrix.turned, is_up=True,
+                whole=panel.block,
+            )  # fmt: skip
             arriving.append(self._mover.move(transfer))
-        return slot.array(queue, block.shape, matrix.dtype, turned=matrix.turned)
 
     # -- the thread that multiplies -------------------------------------------------------------
 
@@ -271,15 +317,19 @@ class Engine:
         """Enqueue the products of the steps, in order."""
         call, queue = self.call, self.device.queue
         while (step := self._get(self._steps)) is not None:
-            left, right = step.tile.block[2:]
+            target, left, right = step.target, *step.block[2:]
             bias = None if self._bias is None else self._bias[left:right]
             last = Epilogue(bias, call.epilogue.activation)
-            if step.target.array is None:
-                self._take_slot(step.target, step.tile.block)
-            result = step.target.array
-            c, beta = (step.c, call.beta) if step.is_first else (result, 1.0)
+            if target.array is None:
+                self._take_slot(target)
+            result = target.array
+            if step.block != target.tile.block:
+                result = result[step.block.within(target.tile.block)]
+            c, beta = result, 1.0
+            if step.is_first:
+                c, beta = self._addend(step, result), call.beta
             if step.is_first and self._out_in_place:
-                self.feed.write_begins(step.whole)
+                self.feed.write_begins(target.whole)
             for transfer in step.transfers:
                 transfer.wait(self._is_stopped)
             event: cl.Event
@@ -306,6 +356,15 @@ class Engine:
             queue.finish()
             self._reading.close()
 
+    def _addend(self, step: _Step, result: Any) -> Any:
+        """What the first product of a tile adds: c where it lies or in the tile's slot, or None."""
+        if not step.adds_c:
+            return None
+        assert self.call.c is not None
+        if self._c_in_place:
+            return view_in_place(self.device.queue, self.call.c, step.block)
+        return result
+
     # -- the thread that writes -----------------------------------------------------------------
 
     def _write(self) -> None:
@@ -315,15 +374,15 @@ class Engine:
             assert step.event is not None
             with InRuntime():
                 step.event.wait()
-            slot, out = step.target.slot, self.call.out
-            if slot is None:
-                out.forget(step.tile.block)
+            target, out = step.target, self.call.out
+            if target.slot is None:
+                out.forget(step.block)
                 self._written(step)
                 continue
-            self.feed.write_begins(step.whole)
+            self.feed.write_begins(target.whole)
             transfer = Transfer(
-                out, step.tile.block, slot, self._tile_dtype, out.turned, is_up=False,
-                then=partial(self._written, step),
+                out, step.block, target.slot, self._tile_dtype, out.turned, is_up=False,
+                then=partial(self._written, step), whole=target.tile.block,
             )  # fmt: skip
             writing.append(self._mover.move(transfer))
             if len(writing) >= self.plan.results:
@@ -332,13 +391,17 @@ class Engine:
             transfer.wait(self._is_stopped)
 
     def _written(self, step: _Step) -> None:
-        """Note that a tile was written."""
-        if step.target.slot is not None:
-            self._tiles.used(step.target.slot, None)
-        self._under_way.release()
+        """Note that a tile, or a strip of one, was written."""
+        target = step.target
         with self._counting:
-            self._unwritten[step.whole] -= 1
-            is_whole = not self._unwritten[step.whole]
+            target.unwritten -= 1
+            if target.unwritten:
+                return
+            self._unwritten[target.whole] -= 1
+            is_whole = not self._unwritten[target.whole]
+        if target.slot is not None:
+            self._tiles.used(target.slot, None)
+        self._under_way.release()
         if is_whole:
-            self.feed.finish(self.plan.member.name, step.whole)
-        _log.debug("%s: %s is written", self.plan.member.name, step.tile.block)
+            self.feed.finish(self.plan.member.name, target.whole)
+        _log.debug("%s: %s is written", self.plan.member.name, target.tile.block)

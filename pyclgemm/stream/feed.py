@@ -36,6 +36,11 @@ class Feed:
         """Whether every tile is done."""
         return not self._left and not any(self._held.values())
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether all tiles were drawn; those of a device that fails come back."""
+        return not self._left
+
     def progress(self) -> tuple[int, int]:
         """Elements of the result that are done, and all."""
         with self._changed:
@@ -68,6 +73,8 @@ class Feed:
 
     def _distance(self, name: str, tile: Tile) -> tuple[bool, bool, int]:
         """How little a tile shares with what the device has, and with what others work on."""
+        if len(self._held) == 1:
+            return False, False, tile.index
         last = self._last.get(name)
         others = (one.block[:2] for other, one in self._last.items() if other != name)
         is_other_row = last is not None and last.block[:2] != tile.block[:2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,10 @@ import pyopencl as cl
 
 from ..host.process import InRuntime, usable_cpus
 from .buffers import host_buffer
-from .copies import Pinned
+from .copies import MOST_PART, Copies, Part
 
-#: Bytes of a copy, and copies of which the fastest counts; the first one maps the memory.
-_BYTES, _COPIES = 32 << 20, 3
+#: Bytes that are copied each way, more than most caches hold, and how often; the fastest counts.
+_BYTES, _ROUNDS = 256 << 20, 3
 #: Most threads that copy on the host, and the part of its CPUs that is left to others.
 _MOST_THREADS, _LEFT = 12, 1 / 4
 #: Bytes a second of copies within a CPU's memory, as typical of servers.
@@ -29,9 +29,10 @@ class Link:
 
     #: Whether kernels read and write host memory where it lies.
     shares_memory: bool
-    up: float = math.inf  # bytes a second, pinned memory to the device
-    down: float = math.inf  # and back
-    fill: float = math.inf  # bytes a second that one thread copies into pinned memory
+    #: Bytes a second from the host's memory to the device and back, through pinned memory that all
+    #: threads fill. If the host's memory limits it, both directions together are no faster.
+    up: float = math.inf
+    down: float = math.inf
 
 
 def host_threads() -> int:
@@ -42,13 +43,13 @@ def host_threads() -> int:
 
 @functools.cache
 def link_of(device: cl.Device) -> Link:
-    """Measure the link of a device, in a few ms, or find that it needs none."""
+    """Measure the link of a device, in some 0.2 s, or find that it needs none."""
     with InRuntime():
         context = cl.Context([device])
         queue = cl.CommandQueue(context)
         if device.type & cl.device_type.CPU and _shares_memory(queue):
-            return Link(True, *[_HOST_COPY] * 3)
-        return _measured(queue)
+            return Link(True, *[_HOST_COPY] * 2)
+    return _measured(context)
 
 
 def _shares_memory(queue: cl.CommandQueue) -> bool:
@@ -60,29 +61,49 @@ def _shares_memory(queue: cl.CommandQueue) -> bool:
     return bool((memory == 7).all())
 
 
-def _measured(queue: cl.CommandQueue) -> Link:
-    pinned = Pinned(queue.context, _BYTES)
+def _measured(context: cl.Context) -> Link:
     content = np.ones(_BYTES, np.uint8)
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, _BYTES)
-    actions: dict[str, Callable[[], object]] = {
-        "fill": lambda: pinned.memory.__setitem__(slice(None), content),
-        "up": lambda: pinned.copy(buffer, 0, _BYTES, is_up=True).wait(),
-        "down": lambda: pinned.copy(buffer, 0, _BYTES, is_up=False).wait(),
-    }
-    speeds = {}
-    for name, action in actions.items():
-        seconds = []
-        for _ in range(_COPIES):
-            start = time.perf_counter()
-            action()
-            seconds.append(time.perf_counter() - start)
-        speeds[name] = _BYTES / min(seconds)
-    pinned.release()
-    return Link(False, **speeds)
+    with InRuntime():
+        buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, _BYTES)
+    copies = Copies(context, host_threads(), MOST_PART)
+    copies.start()
+    try:
+        up, down = (
+            max(_rate(copies, buffer, content, is_up=is_up) for _ in range(_ROUNDS))
+            for is_up in (True, False)
+        )
+    finally:
+        copies.close(keeps=False)
+        with InRuntime():
+            buffer.release()
+    return Link(False, up, down)
 
 
-def rates(link: Link, threads: int) -> tuple[float, float]:
-    """Bytes a second to a device and from it, through pinned memory filled by several threads."""
-    # The host's memory gives each of several threads half of what one alone has.
-    fill = threads * link.fill / 2
-    return min(link.up, fill), min(link.down, fill)
+def _rate(
+    copies: Copies, buffer: cl.Buffer, content: np.ndarray[tuple[int], np.dtype[np.uint8]], *,
+    is_up: bool,
+) -> float:  # fmt: skip
+    """Bytes a second of copying all of an array to a buffer, or back."""
+    ended, faults = threading.Semaphore(0), []
+
+    def part_of(start: int) -> Part:
+        part = content[start : start + MOST_PART]
+
+        def exchange(pinned: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
+            np.copyto(*((pinned, part) if is_up else (part, pinned)))
+
+        def done(fault: BaseException | None) -> None:
+            if fault is not None:
+                faults.append(fault)
+            ended.release()
+
+        return Part(buffer, start, part.size, is_up, exchange, done)
+
+    parts = [part_of(start) for start in range(0, content.size, MOST_PART)]
+    begin = time.perf_counter()
+    copies.add(parts)
+    for _ in parts:
+        ended.acquire()
+    for fault in faults:
+        raise fault
+    return content.size / (time.perf_counter() - begin)

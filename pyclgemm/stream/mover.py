@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import AllocationError
 from .buffers import POLL, Slot, Stopped, lines_in
-from .copies import LEAST_PART, Copies, Part
+from .copies import LEAST_PART, Copies, Lines, Part
 from .plan import Block, padded
 from .sources import HostMatrix
 
@@ -34,6 +34,8 @@ class Transfer:
     turned: bool  # whether its lines there are columns
     is_up: bool  # to the device
     then: Callable[[], object] = lambda: None  # called once all parts are copied
+    #: The block whose place on the device the slot is; None if it is the one that travels.
+    whole: Block | None = None
     left: int = 0  # parts that are not copied yet
     fault: BaseException | None = None
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -42,8 +44,17 @@ class Transfer:
         shape = self.block.turned.shape if self.turned else self.block.shape
         #: Lines, and elements of a line.
         self.count, self.length = shape
-        #: Bytes from one line to the next in the slot.
-        self.lead = padded(self.length, self.dtype.itemsize) * self.dtype.itemsize
+        whole = self.whole or self.block
+        lines, elements = self.block.within(whole)[:: -1 if self.turned else 1]
+        longest = whole.shape[not self.turned]
+        #: Bytes from one line to the next in the slot and in pinned memory; where the first begins.
+        self.step = padded(longest, self.dtype.itemsize) * self.dtype.itemsize
+        self.lead = self.step
+        self.lines: Lines | None = None
+        self.origin = lines.start * self.step + elements.start * self.dtype.itemsize
+        if self.length < longest:
+            self.lead = padded(self.length, self.dtype.itemsize) * self.dtype.itemsize
+            self.lines = Lines(self.length * self.dtype.itemsize, self.step, self.lead)
 
     def divided(self, size: int) -> list[tuple[int, int]]:
         """Divide the lines into parts of some bytes, at the chunks of a store where it has any."""
@@ -60,6 +71,13 @@ class Transfer:
                 end -= (start + end) % chunk
             edges.append(min(self.count, end))
         return list(itertools.pairwise(edges))
+
+    def on_host(self, first: int, end: int) -> NDArray[Any]:
+        """Some of its lines in a slot in the host's memory."""
+        whole = self.whole or self.block
+        count, longest = whole.turned.shape if self.turned else whole.shape
+        lines, elements = self.block.within(whole)[:: -1 if self.turned else 1]
+        return self.slot.lines(count, longest, self.dtype)[lines, elements][first:end]
 
     def lines_of(self, first: int, end: int) -> Block:
         """The block of some of its lines."""
@@ -116,14 +134,15 @@ class Mover:
 
         def exchange(memory: NDArray[Any]) -> None:
             if self._shares_memory:
-                lines = slot.lines(transfer.count, length, dtype)[first:end]
+                lines = transfer.on_host(first, end)
             else:
                 lines = lines_in(memory, end - first, length, dtype)
             _exchange(transfer, first, end, lines)
 
         return Part(
-            None if self._shares_memory else slot.buffer, first * transfer.lead,
+            None if self._shares_memory else slot.buffer, transfer.origin + first * transfer.step,
             (end - first) * transfer.lead, transfer.is_up, exchange, transfer.part_is_done,
+            transfer.lines,
         )  # fmt: skip
 
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 #: Bytes to which the lines of a block are padded on a device, so that kernels read them in vectors.
 LINE_BYTES = 256
 
+#: Rows or columns of strips are multiples of this, the sides of kernels' tiles.
+STRIP_STEP = 256
+
 #: One size, or an array of those that are compared.
 Size = TypeVar("Size", int, NDArray[Any])
 
@@ -41,6 +44,21 @@ class Block(NamedTuple):
     def turned(self) -> Block:
         """The same entries of the transposed matrix."""
         return Block(self.left, self.right, self.top, self.bottom)
+
+    def within(self, whole: Block) -> tuple[slice, slice]:
+        """Where its rows and columns lie in an array of a block that contains it."""
+        top, bottom, left, right = self
+        rows = slice(top - whole.top, bottom - whole.top)
+        return rows, slice(left - whole.left, right - whole.left)
+
+    def strips(self, count: int, *, by_columns: bool) -> Iterator[Block]:
+        """Nearly equal parts of its rows, or of its columns."""
+        first, end = self[2:] if by_columns else self[:2]
+        step = -(-(end - first) // count)
+        step = -(-step // STRIP_STEP) * STRIP_STEP
+        for begin in range(first, end, step):
+            sides = begin, min(begin + step, end)
+            yield Block(*self[:2], *sides) if by_columns else Block(*sides, *self[2:])
 
     def __str__(self) -> str:
         return f"rows {self.top}:{self.bottom}, columns {self.left}:{self.right}"
@@ -118,6 +136,11 @@ class DevicePlan:
     bytes_down: int
     seconds: float  # predicted for the whole product on this device alone
     memory: int  # bytes of its tiles and panels
+    #: Where along k the pieces begin in which the panels of its first tile arrive and are
+    #: multiplied, and the end of the last one; empty where each panel is one piece.
+    pieces: tuple[int, ...] = ()
+    strips: int = 1  # in which its last tile is computed, so that it is written as it is computed
+    in_shells: bool = False  # the order of tiles, as in `tiles_of`
 
     def __str__(self) -> str:
         return (
@@ -212,12 +235,27 @@ def slot_bytes(task: Task, rows: Size, columns: Size, depth: Size) -> dict[str, 
     return sizes
 
 
-def tiles_of(task: Task, rows: int, columns: int) -> tuple[Tile, ...]:
-    """The tiles of C, row by row; every other row runs backwards: neighbours share panels."""
+def tiles_of(task: Task, rows: int, columns: int, *, in_shells: bool = False) -> tuple[Tile, ...]:
+    """The tiles of C in the order of the work.
+
+    Row by row, every other row runs backwards: neighbours share panels. In shells, each of which
+    surrounds a square that is done already, tiles need their panels as evenly in time as can be; it
+    is for devices on which all panels stay.
+    """
+    down, across = -(-task.m // rows), -(-task.n // columns)
+    order: list[tuple[int, int]] = []
+    if in_shells:
+        for side in range(max(down, across)):
+            column = [(row, side) for row in range(min(side, down)) if side < across]
+            row = [(side, left) for left in range(min(side + 1, across)) if side < down]
+            order += column + row[::-1] if side % 2 else row + column[::-1]
+    else:
+        for top in range(down):
+            line = [(top, left) for left in range(across)]
+            order += line[::-1] if top % 2 else line
     tiles: list[Tile] = []
-    for number, top in enumerate(range(0, task.m, rows)):
-        starts = list(range(0, task.n, columns))
-        for left in starts[::-1] if number % 2 else starts:
-            block = Block(top, min(top + rows, task.m), left, min(left + columns, task.n))
-            tiles.append(Tile(block, len(tiles)))
+    for row_number, column_number in order:
+        top, left = row_number * rows, column_number * columns
+        block = Block(top, min(top + rows, task.m), left, min(left + columns, task.n))
+        tiles.append(Tile(block, len(tiles)))
     return tuple(tiles)

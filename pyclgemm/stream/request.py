@@ -32,7 +32,7 @@ from ..runtime.queue_state import PreparedCalls
 from ..selection.select import Choice
 from .buffers import can_be_in_place
 from .call import Device, StreamCall
-from .links import host_threads, link_of, rates
+from .links import link_of
 from .plan import DevicePlan, Member, Task
 from .sources import HostMatrix, check_host_array
 from .timeline import ProductSeconds
@@ -221,7 +221,6 @@ def member_of(device: Device, name: str, call: StreamCall, memory: int) -> Membe
     sides = [max(1, min(_TYPICAL, one)) for one in (*call.shape, call.k)]
     seconds = products_of(device, call)(sides[0], sides[1], sides[2])
     work = (8 if is_complex(call.a.dtype.name) else 2) * math.prod(sides)
-    up, down = rates(device.link, host_threads())
     in_place = {
         "a": device.in_place(call.a, call.a.dtype), "b": device.in_place(call.b, call.b.dtype),
         "out": device.writes_in_place(call, call.result),
@@ -230,8 +229,8 @@ def member_of(device: Device, name: str, call: StreamCall, memory: int) -> Membe
     here = frozenset(name for name, is_here in in_place.items() if is_here)
     lines = tuple((one, _line_step(matrices[one]), one in call.by_columns) for one in sorted(here))
     return Member(
-        name, memory, int(device.queue.device.max_mem_alloc_size), work / seconds, up,
-        down, here, frozenset(one for one in here if matrices[one].is_mapped), lines,
+        name, memory, int(device.queue.device.max_mem_alloc_size), work / seconds, device.link.up,
+        device.link.down, here, frozenset(one for one in here if matrices[one].is_mapped), lines,
     )  # fmt: skip
 
 

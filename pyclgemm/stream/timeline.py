@@ -58,13 +58,14 @@ def seconds_of(
 ) -> float:
     """The seconds from the first transfer until the last tile is written."""
     member, edges = plan.member, panel_edges(task, plan.member, plan.depth)
-    depths = [end - first for first, end in itertools.pairwise(edges)]
+    depths = depths_of(edges)
     rate_a, rate_b = (
         0.0 if one in member.in_place else task.operand_bytes / member.up for one in ("a", "b")
     )
     tile_bytes = plan.bytes_down / (task.m * task.n)  # of an element that travels
     up_out, down_out = tile_bytes / member.up, tile_bytes / member.down
     a, b = _Strips(plan.a_slots, len(depths)), _Strips(plan.b_slots, len(depths))
+    holds_a = plan.a_slots >= len(depths) * -(-task.m // plan.rows)
     holds_b = plan.b_slots >= len(depths) * -(-task.n // plan.columns)
     link, computed, written = _Link(), 0.0, deque([0.0] * plan.results)
     for number, tile in enumerate(tiles):
@@ -72,9 +73,11 @@ def seconds_of(
         needs_a, needs_b = not a.has(top), not b.has(left)
         line = (height * rate_a if needs_a else 0.0) + (width * rate_b if needs_b else 0.0)
         order = depths[::-1] if number % 2 else depths
+        if not number and plan.pieces:
+            order = depths_of(plan.pieces)
         work = [product_seconds(height, width, depth) + STEP_SECONDS for depth in order]
         begin = 0.0
-        if needs_a or (needs_b and not holds_b):
+        if (needs_a and not holds_a) or (needs_b and not holds_b):
             begin = computed - sum(work[-_AHEAD:])
         link.until(max(begin, link.free))
         link.free = max(link.free, begin) + height * width * up_out * task.adds_c
@@ -83,8 +86,38 @@ def seconds_of(
         for depth, seconds in zip(order, work, strict=True):
             link.free += line * depth
             computed = max(computed, link.free) + seconds
-        back = height * width * down_out
-        link.back(computed, back)
-        written.append(computed + back)
+        if number == len(tiles) - 1 and plan.strips > 1:
+            begun = computed - sum(work)
+            computed = begun + _strips_of(task, plan, tile, depths, product_seconds, link, begun)
+        else:
+            link.back(computed, height * width * down_out)
+        written.append(computed + height * width * down_out)
     link.until(float("inf"))
     return max(computed, link.free)
+
+
+def depths_of(edges: Sequence[int]) -> list[int]:
+    """The depths of panels or pieces between edges along k."""
+    return [end - first for first, end in itertools.pairwise(edges)]
+
+
+def end_seconds(task: Task, plan: DevicePlan, tile: Tile, product_seconds: ProductSeconds) -> float:
+    """The seconds of a last tile in strips whose panels are on the device, until it is written."""
+    link, depths = _Link(), depths_of(panel_edges(task, plan.member, plan.depth))
+    computed = _strips_of(task, plan, tile, depths, product_seconds, link, 0.0)
+    link.until(float("inf"))
+    return max(computed, link.free)
+
+
+def _strips_of(
+    task: Task, plan: DevicePlan, tile: Tile, depths: Sequence[int],
+    product_seconds: ProductSeconds, link: _Link, begun: float,
+) -> float:  # fmt: skip
+    """Compute a tile in strips, each of which travels back at once; the seconds of computing."""
+    seconds = 0.0
+    down_out = plan.bytes_down / (task.m * task.n) / plan.member.down
+    for strip in tile.block.strips(plan.strips, by_columns="out" in task.by_columns):
+        height, width = strip.shape
+        seconds += sum(product_seconds(height, width, depth) + STEP_SECONDS for depth in depths)
+        link.back(begun + seconds, height * width * down_out)
+    return seconds

@@ -221,3 +221,10 @@ def test_two_threads_at_once(context, config, count):
     tasks = zip((queues[0], queues[-1]), 2 * [config], (SHAPES[:4], SHAPES[1:4]), strict=True)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda task: multiply_repeatedly(*task), tasks))
+
+
+def test_sums_are_loaded_by_powers_of_two():
+    # Other numbers were unrolled wrongly by NVIDIA's compiler.
+    for own in range(1, 200):
+        found = StreamK(4, 4, own, own="", index="", sum="").unrolling
+        assert found & (found - 1) == 0 and 1 <= found * own <= max(own, 128)

@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclgemm
-from pyclgemm.stream import copies, engine, request, stream
+from pyclgemm.stream import copies, division, engine, request, stream
 from pyclgemm.stream.links import Link
 from pyclgemm.stream.stream import stream_gemm
 from tests.support.arrays import assert_gemm, draw
@@ -23,17 +23,27 @@ LEAST = 8 * 64 * 64 * 4
 @pytest.fixture
 def staged(monkeypatch):
     """Devices that share the host's memory pass for others, with pinned memory."""
-    link = Link(False, 1e10, 1e10, 1e10)
+    link = Link(False, 1e10, 1e10)
     monkeypatch.setattr(request, "link_of", lambda device: link)
     # A CPU's kernels have a scratch space of some MB whatever they multiply.
     monkeypatch.setattr("pyclgemm.stream.stream.scratch_of", lambda *_: 0)
 
 
-@pytest.fixture(params=["in place", "staged"])
+@pytest.fixture
+def staged_in_parts(staged, monkeypatch):
+    """The same, and even small products begin with pieces of panels and end with strips of C."""
+    small = {"_LONG": 1e-9, "_LARGE": 32, "_LARGE_STEP": 8, "_FIRST_SECONDS": 1e-9, "_STRIPS": (3,)}
+    for name, value in small.items():
+        monkeypatch.setattr(division, name, value)
+    monkeypatch.setattr("pyclgemm.stream.plan.STRIP_STEP", 16)
+
+
+@pytest.fixture(params=["in place", "staged", "staged_in_parts"])
 def link(request):
     """How the device reaches the host's memory: as it does, or through pinned memory."""
-    if request.param == "staged":
-        request.getfixturevalue("staged")
+    if request.param != "in place":
+        request.getfixturevalue(request.param)
+    return request.param
 
 
 class Store:
@@ -94,9 +104,10 @@ def test_results(queue, require, link, rng, case):
     c = c if case.pop("c", False) else None
     bias = bias if case.pop("bias", False) else None
     activation = case.pop("activation", None)
+    memory = LITTLE * (6 if link == "staged_in_parts" else 1)
     got = stream_gemm(
         a, b, c, out=out, epilogue=pyclgemm.Epilogue(bias, activation), devices=queue,
-        memory=LITTLE, **case,
+        memory=memory, **case,
     )  # fmt: skip
     assert got is out
     assert_gemm(got, a, b, c, bias=bias, activation=activation, result=result, **case)
@@ -107,6 +118,14 @@ def test_the_same_bits_again(queue, staged, product):
     a, b, _ = product
     first, second = (stream_gemm(a, b, devices=queue, memory=LITTLE) for _ in range(2))
     assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.first_runtime
+def test_parts_of_the_first_and_the_last_tile(queue, staged_in_parts, product):
+    a, b, _ = product
+    plan = stream_gemm(a, b, devices=queue, memory=6 * LITTLE, explain=True)
+    [own] = plan.devices
+    assert len(own.pieces) > -(-a.shape[1] // own.depth) + 1 and own.strips == 3
 
 
 @pytest.mark.first_runtime

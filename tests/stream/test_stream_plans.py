@@ -63,7 +63,7 @@ def test_the_first_panel_is_the_shallow_one(k, depth, chunk, in_place, edges):
 
 def followed(task, member, products, **sides):
     plan = plan_device(task, member)
-    plan = dataclasses.replace(plan, **sides)
+    plan = dataclasses.replace(plan, **{"pieces": (), "strips": 1, **sides})
     return seconds_of(task, plan, tiles_of(task, plan.rows, plan.columns), products)
 
 
