@@ -97,6 +97,43 @@ def test_tiles_are_those_whose_products_are_fast():
     assert fast.rows % 8192 or fast.columns % 8192
 
 
+@pytest.mark.parametrize(("down", "across"), [(1, 1), (4, 4), (3, 5), (5, 3), (1, 6), (6, 1)])
+def test_shells_surround_squares(down, across):
+    task = Task(10 * down - 3, 20 * across - 5, 7, 2, 4, 4, 4)
+    order = tiles_of(task, 10, 20, in_shells=True)
+    assert [tile.index for tile in order] == list(range(down * across))
+    assert {tile.block for tile in order} == {tile.block for tile in tiles_of(task, 10, 20)}
+    for side in range(1, max(down, across) + 1):
+        rows, columns = min(side, down), min(side, across)
+        found = {(tile.block.top // 10, tile.block.left // 20) for tile in order[: rows * columns]}
+        assert found == {(row, column) for row in range(rows) for column in range(columns)}
+
+
+def test_tiles_are_in_shells_where_transfers_take_as_long_as_products():
+    task = Task(65536, 65536, 65536, 2, 2, 4, 4)
+    member = Member("x", 64 * GIB, 64 * GIB, 650e12, 30e9, 30e9)
+    plan = plan_device(task, member, Share(), lambda m, n, k: 2 * m * n * k / 650e12)
+    assert plan.in_shells and plan.seconds < 1.05 * (plan.bytes_up + plan.bytes_down) / 30e9
+    little = dataclasses.replace(member, memory=8 * GIB)  # which do not hold both operands
+    assert not plan_device(task, little, Share(), lambda m, n, k: 2 * m * n * k / 650e12).in_shells
+
+
+def test_the_first_piece_arrives_soon_and_the_last_strip_is_written_soon():
+    task = Task(32768, 32768, 32768, 2, 4, 4, 4)
+    member = Member("x", 32 * GIB, 32 * GIB, 53e12, 30e9, 30e9)
+
+    def products(m, n, k):
+        return 2 * m * n * k / 53e12
+
+    plan = plan_device(task, member, Share(), products)
+    whole = dataclasses.replace(plan, pieces=(), strips=1)
+    tiles = tiles_of(task, plan.rows, plan.columns, in_shells=plan.in_shells)
+    panel = (plan.rows + plan.columns) * 4 * (task.k % plan.depth or plan.depth) / 30e9
+    result = tiles[-1].block.size * 4 / 30e9
+    gained = seconds_of(task, whole, tiles, products) - plan.seconds
+    assert plan.strips > 1 and 0.5 * (panel + result) < gained < 1.5 * (panel + result) + 0.03
+
+
 def test_devices_beside_each_other_take_the_same_tiles():
     task = Task(32768, 32768, 32768, 2, 4, 4, 4)
     less = dataclasses.replace(H100, name="less", memory=16 * GIB, flops=40e12)
