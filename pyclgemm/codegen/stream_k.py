@@ -88,10 +88,11 @@ class StreamK:
         # first load.
         most = 2 * self.groups * self.slabs * (self.groups + 1)
         self.counts = "uint" if most < 2**32 else "ulong"
-        # Partial sums that are loaded at once while they are added up: a power of two. By 5 and by
-        # 3, for 24 and 40 sums, NVIDIA's compiler (driver 580) unrolled the loop wrongly.
-        at_once = min(FAN_IN, max(1, _JOINED_SUMS // self.own_sums))
-        self.unrolling = 1 << at_once.bit_length() - 1
+        # Partial sums that are loaded at once while they are added up: all of a step, or a power of
+        # two. By 5 and by 3, for 24 and 40 sums, NVIDIA's compiler (driver 580) unrolled the loop
+        # wrongly; by FAN_IN and by powers of two it did so in no kernel that was measured.
+        at_once = max(1, _JOINED_SUMS // self.own_sums)
+        self.unrolling = FAN_IN if at_once >= FAN_IN else 1 << at_once.bit_length() - 1
 
     def arguments(self, element: str) -> tuple[Argument, ...]:
         """The additional arguments of a kernel whose elements have this C type."""
