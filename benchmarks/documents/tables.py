@@ -382,7 +382,7 @@ def _h100_unseen() -> str:
 @table("h200-stream")
 def _h200_stream() -> str:
     rows = []
-    for row in load("h200/2026-11-28-stream").itertuples():
+    for row in load("h200/2026-11-29-stream").itertuples():
         memory = "free" if row.memory_gib == "free" else f"{row.memory_gib} GiB"
         where = "in its memory" if row.contender == "gemm" else memory
         speed = 2.0 * row.m * row.n * row.k / row.seconds
