@@ -181,10 +181,8 @@ def _with_parts(plan: DevicePlan, task: Task, products: ProductSeconds) -> Devic
     panels = len(edges) - 1
     if plan.a_slots < panels or plan.b_slots < panels:
         return plan
-    top, left = ((one - 1) // side * side for one, side in (
-        (task.m, plan.rows), (task.n, plan.columns),
-    ))  # fmt: skip
-    last = Tile(Block(top, task.m, left, task.n), 0)
+    height, width = 1 + (task.m - 1) % plan.rows, 1 + (task.n - 1) % plan.columns
+    last = Tile(Block(0, height, 0, width), 0)
     options = [replace(plan, strips=strips) for strips in _STRIPS]
     return min(options, key=lambda one: end_seconds(task, one, last, products))
 

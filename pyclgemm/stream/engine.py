@@ -12,7 +12,7 @@ import logging
 import queue as queues
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,7 +59,6 @@ class _Step:
     block: Block  # of the result
     a: Any
     b: Any
-    adds_c: bool  # whether it adds c, as only first steps do
     is_first: bool
     is_last: bool
     used: list[tuple[Slots, Slot]]
@@ -231,17 +230,14 @@ class Engine:
                 raise Stopped
         if self._out_in_place:
             target.array = view_in_place(self.device.queue, call.out, block)
-        read_here: list[tuple[HostMatrix, Block]] = []  # by the step that comes next
+        here: list[tuple[HostMatrix, Block]] = []  # by the first step
         transfers: list[Transfer] = []  # for it
-        if call.c is not None:
-            if self._c_in_place:
-                read_here.append((call.c, block))
-            else:
-                slot = self._take_slot(target)
-                transfer = Transfer(
-                    call.c, block, slot, self._tile_dtype, call.out.turned, is_up=True
-                )
-                transfers.append(self._mover.move(transfer))
+        if call.c is not None and self._c_in_place:
+            here.append((call.c, block))
+        elif call.c is not None:
+            slot, turned = self._take_slot(target), call.out.turned
+            transfer = Transfer(call.c, block, slot, self._tile_dtype, turned, is_up=True)
+            transfers.append(self._mover.move(transfer))
         # The first tile is multiplied in pieces as they arrive, the last one written in strips as
         # they are computed. Every other tile runs backwards: its first panels are on the device.
         pieces, panels = self.plan.pieces if is_first else (), self._panels
@@ -252,27 +248,32 @@ class Engine:
             strips = list(block.strips(self.plan.strips, by_columns=call.out.turned))
         target.unwritten = len(strips)
         for strip in strips:
-            for number, (first, end) in enumerate(panels):
-                inner = [edge for edge in pieces if first < edge < end]
-                cuts = list(itertools.pairwise([first, *inner, end]))
-                used: list[tuple[Slots, Slot]] = []
-                a = self._panel(call.a, call.block_of_a(block, first, end), self._a_slots, used)
-                b = self._panel(call.b, call.block_of_b(block, first, end), self._b_slots, used)
-                for begin, stop in cuts:
-                    here, read_here, arriving, transfers = read_here, [], transfers, []
-                    parts = call.block_of_a(strip, begin, stop), call.block_of_b(strip, begin, stop)
-                    whole_a, whole_b = (
-                        call.block_of_a(block, begin, stop), call.block_of_b(block, begin, stop),
-                    )  # fmt: skip
-                    for panel, wanted in ((a, whole_a), (b, whole_b)):
-                        self._order(panel, wanted, here, arriving)
-                    step = _Step(
-                        target, strip, a.part(parts[0]), b.part(parts[1]),
-                        call.c is not None and begin == panels[0][0], begin == panels[0][0],
-                        number == len(panels) - 1 and stop == end, used if stop == end else [],
-                        here, arriving,
-                    )  # fmt: skip
-                    self._steps.put(step)
+            for step in self._steps_of(target, strip, panels, pieces):
+                step.in_place += here
+                step.transfers += transfers
+                here, transfers = [], []
+                self._steps.put(step)
+
+    def _steps_of(
+        self, target: _Target, strip: Block, panels: list[tuple[int, int]], pieces: tuple[int, ...]
+    ) -> Iterator[_Step]:
+        """The products for a strip of a tile, after ordering what of their panels is not there."""
+        call, block = self.call, target.tile.block
+        for first, end in panels:
+            used: list[tuple[Slots, Slot]] = []
+            a = self._panel(call.a, call.block_of_a(block, first, end), self._a_slots, used)
+            b = self._panel(call.b, call.block_of_b(block, first, end), self._b_slots, used)
+            inner = [edge for edge in pieces if first < edge < end]
+            for begin, stop in itertools.pairwise([first, *inner, end]):
+                here: list[tuple[HostMatrix, Block]] = []
+                arriving: list[Transfer] = []
+                self._order(a, call.block_of_a(block, begin, stop), here, arriving)
+                self._order(b, call.block_of_b(block, begin, stop), here, arriving)
+                yield _Step(
+                    target, strip, a.part(call.block_of_a(strip, begin, stop)),
+                    b.part(call.block_of_b(strip, begin, stop)), begin == panels[0][0],
+                    stop == panels[-1][1], used if stop == end else [], here, arriving,
+                )  # fmt: skip
 
     def _take_slot(self, target: _Target) -> Slot:
         """Take a slot for a tile; waits until one was written back."""
@@ -358,12 +359,10 @@ class Engine:
 
     def _addend(self, step: _Step, result: Any) -> Any:
         """What the first product of a tile adds: c where it lies or in the tile's slot, or None."""
-        if not step.adds_c:
+        c = self.call.c
+        if c is None:
             return None
-        assert self.call.c is not None
-        if self._c_in_place:
-            return view_in_place(self.device.queue, self.call.c, step.block)
-        return result
+        return view_in_place(self.device.queue, c, step.block) if self._c_in_place else result
 
     # -- the thread that writes -----------------------------------------------------------------
 

@@ -143,11 +143,15 @@ class DevicePlan:
     in_shells: bool = False  # the order of tiles, as in `tiles_of`
 
     def __str__(self) -> str:
+        tiles = f"{self.rows}x{self.columns}" + " in shells" * self.in_shells
+        parts = [f"the first tile in {len(self.pieces) - 1} pieces"] if self.pieces else []
+        parts += [f"the last one in {self.strips} strips"] if self.strips > 1 else []
         return (
-            f"{self.member.name}: tiles {self.rows}x{self.columns}, panels {self.depth} deep "
+            f"{self.member.name}: tiles {tiles}, panels {self.depth} deep "
             f"({self.a_slots} of A, {self.b_slots} of B, {self.results} of C; "
             f"{self.memory / 1e6:.0f} MB), {self.bytes_up / 1e6:.0f} MB to it and "
             f"{self.bytes_down / 1e6:.0f} MB from it if it works alone, in {self.seconds:.3g} s"
+            + "".join(f"; {part}" for part in parts)
         )
 
 
