@@ -139,9 +139,9 @@ def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSecon
 
 
 def _timed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds) -> DevicePlan:
-    tiles = tiles_of(task, plan.rows, plan.columns, in_shells=plan.in_shells)
-    own = tiles if share.part == 1 else tiles[: math.ceil(len(tiles) * share.part)]
-    own = own[: _MOST_PRODUCTS // max(1, -(-task.k // plan.depth))]
+    count = -(-task.m // plan.rows) * -(-task.n // plan.columns)
+    count = min(math.ceil(count * share.part), _MOST_PRODUCTS // max(1, -(-task.k // plan.depth)))
+    own = tiles_of(task, plan.rows, plan.columns, in_shells=plan.in_shells, most=count)
     if not own:
         return plan
     seconds = seconds_of(task, plan, own, products)

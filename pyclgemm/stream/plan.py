@@ -5,6 +5,7 @@ A device holds tiles of C while panels of A and B stream past.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -239,27 +240,34 @@ def slot_bytes(task: Task, rows: Size, columns: Size, depth: Size) -> dict[str, 
     return sizes
 
 
-def tiles_of(task: Task, rows: int, columns: int, *, in_shells: bool = False) -> tuple[Tile, ...]:
-    """The tiles of C in the order of the work.
+def tiles_of(
+    task: Task, rows: int, columns: int, *, in_shells: bool = False, most: int | None = None
+) -> tuple[Tile, ...]:
+    """The tiles of C in the order of the work, or the first ones of them.
 
     Row by row, every other row runs backwards: neighbours share panels. In shells, each of which
     surrounds a square that is done already, tiles need their panels as evenly in time as can be; it
     is for devices on which all panels stay.
     """
     down, across = -(-task.m // rows), -(-task.n // columns)
-    order: list[tuple[int, int]] = []
-    if in_shells:
-        for side in range(max(down, across)):
-            column = [(row, side) for row in range(min(side, down)) if side < across]
-            row = [(side, left) for left in range(min(side + 1, across)) if side < down]
-            order += column + row[::-1] if side % 2 else row + column[::-1]
-    else:
-        for top in range(down):
-            line = [(top, left) for left in range(across)]
-            order += line[::-1] if top % 2 else line
-    tiles: list[Tile] = []
-    for row_number, column_number in order:
-        top, left = row_number * rows, column_number * columns
+    order = _shells(down, across) if in_shells else _rows(down, across)
+    tiles = []
+    for index, (row, column) in enumerate(itertools.islice(order, most)):
+        top, left = row * rows, column * columns
         block = Block(top, min(top + rows, task.m), left, min(left + columns, task.n))
-        tiles.append(Tile(block, len(tiles)))
+        tiles.append(Tile(block, index))
     return tuple(tiles)
+
+
+def _rows(down: int, across: int) -> Iterator[tuple[int, int]]:
+    for row in range(down):
+        for column in range(across)[:: -1 if row % 2 else 1]:
+            yield row, column
+
+
+def _shells(down: int, across: int) -> Iterator[tuple[int, int]]:
+    """A shell is a column and a row, which every other shell has in reverse order."""
+    for side in range(max(down, across)):
+        column = [(row, side) for row in range(min(side, down)) if side < across]
+        row = [(side, left) for left in range(min(side + 1, across)) if side < down]
+        yield from column + row[::-1] if side % 2 else row + column[::-1]
