@@ -18,7 +18,7 @@ import pyopencl.array as cl_array
 from ..device.queues import default_queue
 from ..host.process import InRuntime
 from ..runtime.memory import new_buffer
-from ..stream.copies import MOST_PART, Copies, Part
+from ..stream.copies import MOST_PART, Copies, parts_of
 from .busy import PRODUCT, TRANSFER, BusyTimes
 
 #: Tasks at a time on a device with memory of its own: one multiplies while another moves.
@@ -183,19 +183,10 @@ class DeviceBlocks:
         """Copy contiguous memory to a place in a buffer, or back, by threads with pinned memory."""
         content = memory.reshape(-1).view(np.uint8)
         faults: list[BaseException | None] = []
-
-        def part_of(start: int) -> Part:
-            part = content[start : start + MOST_PART]
-
-            def exchange(pinned: np.ndarray[Any, Any]) -> None:
-                np.copyto(*((pinned, part) if is_up else (part, pinned)))
-
-            return Part(buffer, offset + start, part.size, is_up, exchange, faults.append)
-
         copies = Copies(self.queue.context, _MOVERS, MOST_PART)
         try:
             copies.start()
-            copies.add(map(part_of, range(0, content.size, MOST_PART)))
+            copies.add(parts_of(buffer, offset, content, faults.append, is_up=is_up))
         finally:
             copies.close(keeps=True)
         for fault in filter(None, faults):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,23 @@ class Part:
     exchange: Callable[[NDArray[Any]], object]
     done: Callable[[BaseException | None], object]
     lines: Lines | None = None  # None if the bytes lie one behind the other on the device
+
+
+def parts_of(
+    buffer: cl.Buffer, offset: int, memory: NDArray[np.uint8],
+    done: Callable[[BaseException | None], object], *, is_up: bool,
+) -> Iterator[Part]:  # fmt: skip
+    """Divide contiguous bytes of the host and a place in a buffer into parts of the usual size."""
+
+    def part_of(start: int) -> Part:
+        part = memory[start : start + MOST_PART]
+
+        def exchange(pinned: NDArray[Any]) -> None:
+            np.copyto(*((pinned, part) if is_up else (part, pinned)))
+
+        return Part(buffer, offset + start, part.size, is_up, exchange, done)
+
+    return map(part_of, range(0, memory.size, MOST_PART))
 
 
 class Pinned:

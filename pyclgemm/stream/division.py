@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import AllocationError
 from .plan import (
+    SIDE_STEP,
     Block,
     DevicePlan,
     Member,
@@ -29,6 +30,7 @@ from .plan import (
     panel_edges,
     slot_bytes,
     sum_bytes,
+    tile_counts,
     tiles_of,
 )
 from .timeline import STEP_SECONDS, ProductSeconds, end_seconds, seconds_of
@@ -37,8 +39,8 @@ from .timeline import STEP_SECONDS, ProductSeconds, end_seconds, seconds_of
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
 #: The part of the transfers behind products that counts, as they take memory's time from both.
 _HIDDEN = 0.02
-#: From this side on tiles have a multiple of the tiles of kernels.
-_LARGE, _LARGE_STEP = 2048, 256
+#: From this side on tiles have a multiple of `SIDE_STEP`.
+_LARGE = 2048
 #: How much is left out of the first of several panels, as everything waits for it.
 _SHALLOW = 0.75
 #: Tiles of C on a device: one is multiplied while the one before is written back.
@@ -83,7 +85,7 @@ class Share:
 def _side(extent: int, count: int, step: int) -> int:
     """The side of `count` nearly equal parts of an extent, a multiple of a step if it is larger."""
     side = -(-extent // count)
-    step = max(step, _LARGE_STEP) if side >= _LARGE else step
+    step = max(step, SIDE_STEP) if side >= _LARGE else step
     step = step if step < side else min(64, step)
     if step < side < extent:
         side = min(extent, -(-side // step) * step)
@@ -101,8 +103,8 @@ def _depths(task: Task) -> list[int]:
     depths = _sides(k, step)
     if step == 1:
         counts = [count for count in _COUNTS[1:] if k // count >= _LARGE]
-        steps = (math.ceil(k / (count - _SHALLOW) / _LARGE_STEP) for count in counts)
-        depths += [step * _LARGE_STEP for step in steps]
+        steps = (math.ceil(k / (count - _SHALLOW) / SIDE_STEP) for count in counts)
+        depths += [step * SIDE_STEP for step in steps]
     return sorted(set(depths), reverse=True)
 
 
@@ -139,8 +141,8 @@ def _followed(plan: DevicePlan, task: Task, share: Share, products: ProductSecon
 
 
 def _timed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds) -> DevicePlan:
-    count = -(-task.m // plan.rows) * -(-task.n // plan.columns)
-    count = min(math.ceil(count * share.part), _MOST_PRODUCTS // max(1, -(-task.k // plan.depth)))
+    count = math.ceil(math.prod(tile_counts(task, plan.rows, plan.columns)) * share.part)
+    count = min(count, _MOST_PRODUCTS // max(1, -(-task.k // plan.depth)))
     own = tiles_of(task, plan.rows, plan.columns, in_shells=plan.in_shells, most=count)
     if not own:
         return plan
@@ -151,10 +153,8 @@ def _timed(plan: DevicePlan, task: Task, share: Share, products: ProductSeconds)
 
 def _in_shells(plan: DevicePlan, task: Task) -> DevicePlan | None:
     """The plan with tiles in shells and all panels on the device, if its memory holds them."""
-    panels, down, across = (
-        -(-one // side)
-        for one, side in ((task.k, plan.depth), (task.m, plan.rows), (task.n, plan.columns))
-    )
+    panels = -(-task.k // plan.depth)
+    down, across = tile_counts(task, plan.rows, plan.columns)
     if min(panels, down - 1, across - 1) < 1 or plan.member.in_place:
         return None
     sizes = slot_bytes(task, plan.rows, plan.columns, plan.depth)
@@ -202,12 +202,12 @@ def _pieces(
     rows, columns = min(plan.rows, task.m), min(plan.columns, task.n)
     arriving = (rows + columns) * task.operand_bytes / plan.member.up  # seconds of a depth
     product = products(rows, columns, _LARGE) / _LARGE
-    depth = max(2.0 * _LARGE_STEP, _FIRST_SECONDS / arriving)
+    depth = max(2.0 * SIDE_STEP, _FIRST_SECONDS / arriving)
     growth = max(1.0, product / arriving)
     found = [0]
     for end in edges[1:]:
         while found[-1] < end:
-            step = int(depth) // _LARGE_STEP * _LARGE_STEP
+            step = int(depth) // SIDE_STEP * SIDE_STEP
             rest = end - found[-1]
             found.append(end if rest < 1.5 * step else found[-1] + step)
             depth = min(depth * growth, max(depth, task.k / _LEAST_PIECES))
@@ -216,7 +216,7 @@ def _pieces(
 
 def _with_end(plan: DevicePlan, task: Task, share: Share) -> float:
     """The seconds of a plan; at the end one of several devices waits for another's last tile."""
-    tiles = -(-task.m // plan.rows) * -(-task.n // plan.columns)
+    tiles = math.prod(tile_counts(task, plan.rows, plan.columns))
     return plan.seconds * (1 + (share.part < 1) * 0.5 / tiles)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import NDArray
 
 from ..host.process import InRuntime, usable_cpus
 from .buffers import host_buffer
-from .copies import MOST_PART, Copies, Part
+from .copies import MOST_PART, Copies, parts_of
 
 #: Bytes that are copied each way, more than most caches hold, and how often; the fastest counts.
 _BYTES, _ROUNDS = 256 << 20, 3
@@ -48,8 +49,8 @@ def link_of(device: cl.Device) -> Link:
         context = cl.Context([device])
         queue = cl.CommandQueue(context)
         if device.type & cl.device_type.CPU and _shares_memory(queue):
-            return Link(True, *[_HOST_COPY] * 2)
-    return _measured(context)
+            return Link(True, _HOST_COPY, _HOST_COPY)
+    return _measured(device, context)
 
 
 def _shares_memory(queue: cl.CommandQueue) -> bool:
@@ -61,10 +62,10 @@ def _shares_memory(queue: cl.CommandQueue) -> bool:
     return bool((memory == 7).all())
 
 
-def _measured(context: cl.Context) -> Link:
-    content = np.ones(_BYTES, np.uint8)
+def _measured(device: cl.Device, context: cl.Context) -> Link:
+    content = np.ones(min(_BYTES, device.max_mem_alloc_size), np.uint8)
     with InRuntime():
-        buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, _BYTES)
+        buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, content.size)
     copies = Copies(context, host_threads(), MOST_PART)
     copies.start()
     try:
@@ -79,31 +80,13 @@ def _measured(context: cl.Context) -> Link:
     return Link(False, up, down)
 
 
-def _rate(
-    copies: Copies, buffer: cl.Buffer, content: np.ndarray[tuple[int], np.dtype[np.uint8]], *,
-    is_up: bool,
-) -> float:  # fmt: skip
+def _rate(copies: Copies, buffer: cl.Buffer, content: NDArray[np.uint8], *, is_up: bool) -> float:
     """Bytes a second of copying all of an array to a buffer, or back."""
-    ended, faults = threading.Semaphore(0), []
-
-    def part_of(start: int) -> Part:
-        part = content[start : start + MOST_PART]
-
-        def exchange(pinned: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
-            np.copyto(*((pinned, part) if is_up else (part, pinned)))
-
-        def done(fault: BaseException | None) -> None:
-            if fault is not None:
-                faults.append(fault)
-            ended.release()
-
-        return Part(buffer, start, part.size, is_up, exchange, done)
-
-    parts = [part_of(start) for start in range(0, content.size, MOST_PART)]
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+    parts = list(parts_of(buffer, 0, content, ended.put, is_up=is_up))
     begin = time.perf_counter()
     copies.add(parts)
     for _ in parts:
-        ended.acquire()
-    for fault in faults:
-        raise fault
+        if (fault := ended.get()) is not None:
+            raise fault
     return content.size / (time.perf_counter() - begin)

@@ -44,17 +44,16 @@ class Transfer:
         shape = self.block.turned.shape if self.turned else self.block.shape
         #: Lines, and elements of a line.
         self.count, self.length = shape
-        whole = self.whole or self.block
-        lines, elements = self.block.within(whole)[:: -1 if self.turned else 1]
-        longest = whole.shape[not self.turned]
+        whole, size = self.whole or self.block, self.dtype.itemsize
+        #: Lines of the slot, and elements of one; those among them that the block has.
+        self.slot_shape = whole.turned.shape if self.turned else whole.shape
+        self.place = self.block.within(whole)[:: -1 if self.turned else 1]
+        longest = self.slot_shape[1]
         #: Bytes from one line to the next in the slot and in pinned memory; where the first begins.
-        self.step = padded(longest, self.dtype.itemsize) * self.dtype.itemsize
-        self.lead = self.step
-        self.lines: Lines | None = None
-        self.origin = lines.start * self.step + elements.start * self.dtype.itemsize
-        if self.length < longest:
-            self.lead = padded(self.length, self.dtype.itemsize) * self.dtype.itemsize
-            self.lines = Lines(self.length * self.dtype.itemsize, self.step, self.lead)
+        self.step, self.lead = padded(longest, size) * size, padded(self.length, size) * size
+        self.origin = self.place[0].start * self.step + self.place[1].start * size
+        is_part = self.length < longest
+        self.lines = Lines(self.length * size, self.step, self.lead) if is_part else None
 
     def divided(self, size: int) -> list[tuple[int, int]]:
         """Divide the lines into parts of some bytes, at the chunks of a store where it has any."""
@@ -74,10 +73,7 @@ class Transfer:
 
     def on_host(self, first: int, end: int) -> NDArray[Any]:
         """Some of its lines in a slot in the host's memory."""
-        whole = self.whole or self.block
-        count, longest = whole.turned.shape if self.turned else whole.shape
-        lines, elements = self.block.within(whole)[:: -1 if self.turned else 1]
-        return self.slot.lines(count, longest, self.dtype)[lines, elements][first:end]
+        return self.slot.lines(*self.slot_shape, self.dtype)[self.place][first:end]
 
     def lines_of(self, first: int, end: int) -> Block:
         """The block of some of its lines."""

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 #: Bytes to which the lines of a block are padded on a device, so that kernels read them in vectors.
 LINE_BYTES = 256
 
-#: Rows or columns of strips are multiples of this, the sides of kernels' tiles.
-STRIP_STEP = 256
+#: Sides of large tiles and of strips, and depths of panels, are multiples of this: kernels' tiles
+#: divide it.
+SIDE_STEP = 256
 
 #: One size, or an array of those that are compared.
 Size = TypeVar("Size", int, NDArray[Any])
@@ -52,14 +53,19 @@ class Block(NamedTuple):
         rows = slice(top - whole.top, bottom - whole.top)
         return rows, slice(left - whole.left, right - whole.left)
 
+    def divided(self, rows: int, columns: int) -> Iterator[Block]:
+        """Parts of at most these sides."""
+        for top in range(self.top, self.bottom, rows):
+            bottom = min(top + rows, self.bottom)
+            for left in range(self.left, self.right, columns):
+                yield Block(top, bottom, left, min(left + columns, self.right))
+
     def strips(self, count: int, *, by_columns: bool) -> Iterator[Block]:
         """Nearly equal parts of its rows, or of its columns."""
-        first, end = self[2:] if by_columns else self[:2]
-        step = -(-(end - first) // count)
-        step = -(-step // STRIP_STEP) * STRIP_STEP
-        for begin in range(first, end, step):
-            sides = begin, min(begin + step, end)
-            yield Block(*self[:2], *sides) if by_columns else Block(*sides, *self[2:])
+        rows, columns = self.shape
+        step = -(-(columns if by_columns else rows) // count)
+        step = -(-step // SIDE_STEP) * SIDE_STEP
+        return self.divided(rows, step) if by_columns else self.divided(step, columns)
 
     def __str__(self) -> str:
         return f"rows {self.top}:{self.bottom}, columns {self.left}:{self.right}"
@@ -74,11 +80,7 @@ class Tile:
 
     def divided(self, rows: int, columns: int) -> Iterator[Tile]:
         """The same part in tiles of at most these sides; each has the index of the whole."""
-        top, bottom, left, right = self.block
-        for start in range(top, bottom, rows):
-            for begin in range(left, right, columns):
-                end = min(start + rows, bottom), min(begin + columns, right)
-                yield Tile(Block(start, end[0], begin, end[1]), self.index)
+        return (Tile(block, self.index) for block in self.block.divided(rows, columns))
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,11 @@ def slot_bytes(task: Task, rows: Size, columns: Size, depth: Size) -> dict[str, 
     return sizes
 
 
+def tile_counts(task: Task, rows: int, columns: int) -> tuple[int, int]:
+    """The tiles along the rows and along the columns of C."""
+    return -(-task.m // rows), -(-task.n // columns)
+
+
 def tiles_of(
     task: Task, rows: int, columns: int, *, in_shells: bool = False, most: int | None = None
 ) -> tuple[Tile, ...]:
@@ -249,7 +256,7 @@ def tiles_of(
     surrounds a square that is done already, tiles need their panels as evenly in time as can be; it
     is for devices on which all panels stay.
     """
-    down, across = -(-task.m // rows), -(-task.n // columns)
+    down, across = tile_counts(task, rows, columns)
     order = _shells(down, across) if in_shells else _rows(down, across)
     tiles = []
     for index, (row, column) in enumerate(itertools.islice(order, most)):

@@ -6,7 +6,7 @@ import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 
-from .plan import DevicePlan, Task, Tile, panel_edges
+from .plan import DevicePlan, Task, Tile, panel_edges, tile_counts
 
 #: Seconds of the host for one step: threads pass it on, and the product is enqueued. On an H200
 #: neither products nor transfers hide them.
@@ -65,8 +65,8 @@ def seconds_of(
     tile_bytes = plan.bytes_down / (task.m * task.n)  # of an element that travels
     up_out, down_out = tile_bytes / member.up, tile_bytes / member.down
     a, b = _Strips(plan.a_slots, len(depths)), _Strips(plan.b_slots, len(depths))
-    holds_a = plan.a_slots >= len(depths) * -(-task.m // plan.rows)
-    holds_b = plan.b_slots >= len(depths) * -(-task.n // plan.columns)
+    down, across = tile_counts(task, plan.rows, plan.columns)
+    holds_a, holds_b = plan.a_slots >= len(depths) * down, plan.b_slots >= len(depths) * across
     link, computed, written = _Link(), 0.0, deque([0.0] * plan.results)
     for number, tile in enumerate(tiles):
         (height, width), (top, _, left, _) = tile.block.shape, tile.block
@@ -88,7 +88,7 @@ def seconds_of(
             computed = max(computed, link.free) + seconds
         if number == len(tiles) - 1 and plan.strips > 1:
             begun = computed - sum(work)
-            computed = begun + _strips_of(task, plan, tile, depths, product_seconds, link, begun)
+            computed = _strips_of(task, plan, tile, depths, product_seconds, link, begun)
         else:
             link.back(computed, height * width * down_out)
         written.append(computed + height * width * down_out)
@@ -113,11 +113,11 @@ def _strips_of(
     task: Task, plan: DevicePlan, tile: Tile, depths: Sequence[int],
     product_seconds: ProductSeconds, link: _Link, begun: float,
 ) -> float:  # fmt: skip
-    """Compute a tile in strips, each of which travels back at once; the seconds of computing."""
-    seconds = 0.0
+    """Compute a tile in strips, each of which travels back at once; when all are computed."""
+    computed = begun
     down_out = plan.bytes_down / (task.m * task.n) / plan.member.down
     for strip in tile.block.strips(plan.strips, by_columns="out" in task.by_columns):
         height, width = strip.shape
-        seconds += sum(product_seconds(height, width, depth) + STEP_SECONDS for depth in depths)
-        link.back(begun + seconds, height * width * down_out)
-    return seconds
+        computed += sum(product_seconds(height, width, depth) + STEP_SECONDS for depth in depths)
+        link.back(computed, height * width * down_out)
+    return computed

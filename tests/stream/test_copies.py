@@ -6,7 +6,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclgemm.stream import copies
+from pyclgemm.stream import copies, links
 from pyclgemm.stream.copies import Copies, Part
 
 PART, COUNT = 1 << 12, 50
@@ -103,3 +103,10 @@ def test_who_adds_waits_while_many_parts_wait(queue, buffer, monkeypatch):
     adder.join(10)
     threads.close(keeps=False)
     assert done == [None] * 11
+
+
+def test_the_speed_of_a_link_is_measured(queue, monkeypatch):
+    monkeypatch.setattr(links, "_BYTES", (5 << 19) + 3)  # the last part is smaller
+    monkeypatch.setattr(links, "_shares_memory", lambda queue: False)
+    link = links.link_of.__wrapped__(queue.device)
+    assert not link.shares_memory and 0 < link.up < np.inf and 0 < link.down < np.inf

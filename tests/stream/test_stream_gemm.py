@@ -32,10 +32,10 @@ def staged(monkeypatch):
 @pytest.fixture
 def staged_in_parts(staged, monkeypatch):
     """The same, and even small products begin with pieces of panels and end with strips of C."""
-    small = {"_LONG": 1e-9, "_LARGE": 32, "_LARGE_STEP": 8, "_FIRST_SECONDS": 1e-9, "_STRIPS": (3,)}
+    small = {"_LONG": 1e-9, "_LARGE": 32, "SIDE_STEP": 8, "_FIRST_SECONDS": 1e-9, "_STRIPS": (3,)}
     for name, value in small.items():
         monkeypatch.setattr(division, name, value)
-    monkeypatch.setattr("pyclgemm.stream.plan.STRIP_STEP", 16)
+    monkeypatch.setattr("pyclgemm.stream.plan.SIDE_STEP", 16)
 
 
 @pytest.fixture(params=["in place", "staged", "staged_in_parts"])
