@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from distributed.active_memory_manager import ReduceReplicas, Suggestion
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from .devices import RESOURCE
@@ -46,7 +47,8 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
     """Restricts each tile to a worker of its product's grid, and its blocks to one that reads them.
 
     If any worker offers the resource "pyclgemm", only those that do are taken, and a tile holds it.
-    If a worker is lost, its tasks may run anywhere.
+    If a worker is lost, its tasks may run anywhere. Dask's memory manager, if it runs, drops no
+    replica of a block that a tile on the same worker awaits.
     """
 
     name = "pyclgemm-placement"
@@ -56,8 +58,12 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
         self._pinned: dict[str, set[Any]] = defaultdict(set)  # keys by the worker's address
 
     async def start(self, scheduler: Any) -> None:
-        """Keep the scheduler."""
-        self._scheduler = scheduler
+        """Have the scheduler keep the replicas of blocks for the tiles that are placed."""
+        manager = scheduler.extensions.get("amm")
+        for policy in tuple(manager.policies) if manager else ():
+            if type(policy) is ReduceReplicas:
+                manager.policies.remove(policy)
+                manager.add_policy(KeepAwaitedReplicas())
 
     def update_graph(self, scheduler: Any, *, tasks: Iterable[Any], **_: Any) -> None:
         """Place the tiles among new tasks, and what they depend on."""
@@ -127,6 +133,27 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
         if finish == "forgotten":
             for keys in self._pinned.values():
                 keys.discard(key)
+
+
+class KeepAwaitedReplicas(ReduceReplicas):  # type: ignore[misc]
+    """Drops superfluous replicas as Dask does, but none from a worker whose own tasks await it.
+
+    Dask looks at the tasks that run. It drops the blocks of a tile that still waits for others, and
+    the tile's worker, the only one that may compute it, receives them again.
+    """
+
+    def run(self) -> Iterator[Suggestion]:
+        """Suggest which replicas to drop."""
+        for suggestion in super().run():
+            task = suggestion.ts
+            awaiting = {
+                address
+                for waiter in task.waiters or ()
+                for address in waiter.worker_restrictions or ()
+            }
+            spare = {worker for worker in task.who_has if worker.address not in awaiting}
+            if spare:
+                yield Suggestion("drop", task, spare)
 
 
 def _cells(indices: Sequence[Sequence[int]], contraction: Contraction) -> list[tuple[int, int]]:

@@ -92,6 +92,33 @@ def test_blocks_that_lie_on_the_grid_stay_there(client):
     assert moved_bytes(client) - before == sum(one.nbytes for one in operands)
 
 
+@pytest.mark.parametrize("column", [2, 3])
+def test_blocks_stay_where_a_tile_still_waits_for_others(client, column):
+    """Dask's memory manager drops replicas that no running task needs."""
+
+    def made_when_told(block, block_info=None):
+        if block_info[0]["chunk-location"][1] == column:
+            distributed.secede()  # leaves the worker's thread to other tasks
+            assert distributed.Event("told").wait(60)
+        return block
+
+    a, b = random((8, 96), 8), random((96, 32), 8, 1)
+    b = b.map_blocks(made_when_told, dtype=b.dtype)
+    before = moved_bytes(client)
+    # Columns 0 and 2 are one worker's, 1 and 3 another's: each makes half of a and its own of b.
+    c = pd.matmul(a, b, grid=(1, 2)).persist()
+    told = distributed.Event("told")
+    try:
+        others = [one for one in distributed.futures_of(c) if one.key[2] != column]
+        distributed.wait(others, timeout=60)
+        client.amm.run_once()
+    finally:
+        told.set()
+    distributed.wait(c)
+    told.clear()
+    assert moved_bytes(client) - before == a.nbytes
+
+
 @pytest.mark.parametrize("grid", [(1, 4), (4, 1), (1, 1)])
 def test_a_grid_of_the_user_s(client, grid):
     c = pd.matmul(random((16, 8), 4), random((8, 16), 4), grid=grid).persist()
