@@ -154,6 +154,8 @@ class Knowledge:
 
     def advice(self, problem: GemmProblem) -> str:
         """What the choice for a product rests on, and the next step; empty if none is needed."""
+        if self.basis.standing == "measured":
+            return ""
         records = self.measured_on(problem)
         is_own = any(covers(file, self.traits) for file, _ in records)
         return "" if is_own or not problem.flops else self.basis.advice(product_text(problem))
