@@ -35,6 +35,23 @@ static inline ushort${width} bfloat16_of${width}(const float${width} x)
 }
 % endfor
 % endif
+% if element.in_words or wide.in_words:
+% for width, word in ((2, "uint"), (4, "uint2"), (8, "uint4")):
+
+// Halves are loaded and stored as words: vload_half and vstore_half move each by itself.
+static inline float${width} floats_of${width}(const ${word} halves)
+{
+    return vload_half${width}(0, (const __private half *)&halves);
+}
+
+static inline ${word} halves_of${width}(const float${width} x)
+{
+    ${word} halves;
+    vstore_half${width}(x, 0, (__private half *)&halves);
+    return halves;
+}
+% endfor
+% endif
 </%def>
 
 <%def name="arithmetic()" filter="trim">

@@ -3,8 +3,9 @@
 Arithmetic may be wider than storage (float16 in memory, float32 in registers), and a complex
 element is a pair. The templates use these functions and need no such distinctions.
 
-OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. Kernels that store it
-need the function `bfloat16_of` of ``common/prelude.mako``.
+OpenCL C has no bfloat16: it is stored as a ushort, the upper half of a float. The functions that
+some of these loads and stores call (`bfloat16_of`, `halves_of`, `floats_of`) are in
+``common/prelude.mako``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class ElementType:
 
     dtype: str  # NumPy name of the type in memory
     arithmetic: str  # NumPy name of the real type in registers
+    #: Whether vectors of halves are loaded and stored as words. NVIDIA's compiler makes vload_half4
+    #: four loads of two bytes, and vstore_half4 as many stores (driver 580.159.04).
+    in_words: bool = False
 
     def __post_init__(self) -> None:
         self.parts = 2 if is_complex(self.dtype) else 1  # real numbers of an element
@@ -75,6 +79,8 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vload_half(0, {pointer})"
+            if aligned and self._in_words(width, space):
+                return f"floats_of{width}(*(const {space} {WORDS[2 * width]} *)({pointer}))"
             return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
         count = width * self.parts
         if width == 1:
@@ -90,6 +96,10 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             return f"vload_half({index}, {array})"
         return self._converted(f"*{array}" if index == "0" else f"{array}[{index}]", self.parts)
+
+    def _in_words(self, width: int, space: Space) -> bool:
+        """Whether `width` halves in `space` are moved as a word."""
+        return self.in_words and space != "__private" and width * self.stored_bytes in WORDS
 
     def _converted(self, stored: str, count: int) -> str:
         """Expression for `count` stored real numbers, converted to their type in registers."""
@@ -122,6 +132,8 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
+            if aligned and self._in_words(width, space):
+                return f"*({space} {WORDS[2 * width]} *)({pointer}) = halves_of{width}({value});"
             return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
         count = width * self.parts
         if self.dtype == "bfloat16":
@@ -138,6 +150,7 @@ def stored_bytes(dtype: str) -> int:
     return (2 if is_complex(dtype) else 1) * _BYTES[real_part_name(dtype)]
 
 
-def epilogue_type(result_dtype: str, arithmetic: str) -> ElementType:
+def epilogue_type(result_dtype: str, arithmetic: str, *, in_words: bool = False) -> ElementType:
     """The type of C, bias and result: alpha, beta and activations are never computed in half."""
-    return ElementType(result_dtype, "float32" if arithmetic == "float16" else arithmetic)
+    wide = "float32" if arithmetic == "float16" else arithmetic
+    return ElementType(result_dtype, wide, in_words)

@@ -28,8 +28,10 @@ class GemmKernel:
     def __post_init__(self) -> None:
         problem = self.problem
         arithmetic = problem.precision.arithmetic
-        self.element = ElementType(problem.dtype, arithmetic)  # of A and B
-        self.wide = epilogue_type(problem.result_dtype, arithmetic)  # of C, bias and result
+        in_words = self.traits.vendor == "nvidia"
+        # The elements of A and B; those of C, bias and result.
+        self.element = ElementType(problem.dtype, arithmetic, in_words)
+        self.wide = epilogue_type(problem.result_dtype, arithmetic, in_words=in_words)
         # C type of m, n, k and of row and column numbers.
         self.position_type = extent_type(problem.m, problem.n, problem.k)
         self.batched = problem.batch is not None  # whether a launch computes many products

@@ -25,7 +25,7 @@ from pyclgemm.runtime.launcher import LaunchSequence
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support.arrays import upload
 from tests.support.buffers import blank
-from tests.support.configs import CPU, EVERY_CONFIG
+from tests.support.configs import CPU, DIRECT, EVERY_CONFIG
 from tests.support.facts import HOPPER, product_of
 
 GPU = replace(HOPPER, shuffle="shfl.sync", sub_group_sizes=(32,))
@@ -166,9 +166,9 @@ def test_the_unit_of_an_architecture(architecture, multiplied, sums, wanted):
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SINGLE = ElementType("float32", "float32")
-STORED = ElementType("bfloat16", "float32")
 #: Elements of a vector, and whether vectors are aligned.
 ACCESSES = [(1, True), (2, True), (2, False), (16, True), (16, False)]
+HALVES = (2, 4, 8)
 
 
 def test_bfloat16_operands_are_multiplied_without_rounding():
@@ -181,16 +181,14 @@ def test_bfloat16_operands_are_multiplied_without_rounding():
             resolve_precision(f"BF16_BF16_F32_X{parts}", "bfloat16")
 
 
-@pytest.fixture(scope="session")
-def conversions(context):
-    """A program with a kernel for each kind of load and of store."""
-    problem, traits = GemmShape(17, 33, 8).problem("bfloat16"), typical_traits("x86-64-v4")
-    configs = [replace(CPU, VW=width, NR=16) for width in {width for width, _ in ACCESSES}]
-    texts = [family_of(CPU).source(problem, config, traits).text for config in configs]
-    function = re.compile(r"^static inline ushort\d* bfloat16_of.*?^}$", re.DOTALL | re.MULTILINE)
+def conversions(context, stored, texts, accesses):
+    """A program with a kernel for each kind of load and of store, with the functions of `texts`."""
+    function = re.compile(
+        r"^static inline \w+ (?:bfloat16|halves|floats)_of.*?^}$", re.DOTALL | re.MULTILINE
+    )
     kernels = list(dict.fromkeys(one for text in texts for one in function.findall(text)))
-    for width, aligned in ACCESSES:
-        for kind, source, target in (("load", STORED, SINGLE), ("store", SINGLE, STORED)):
+    for width, aligned in accesses:
+        for kind, source, target in (("load", stored, SINGLE), ("store", SINGLE, stored)):
             position = f"get_global_id(0) * {width}"
             value = source.load(f"from + {position}", width, aligned=aligned)
             kernels.append(
@@ -200,6 +198,27 @@ def conversions(context):
                 f"    {target.store('x', f'to + {position}', width, aligned=aligned)}\n}}\n"
             )
     return cl.Program(context, "\n".join(kernels)).build()
+
+
+@pytest.fixture(scope="session")
+def bfloat16_conversions(context):
+    problem, traits = GemmShape(17, 33, 8).problem("bfloat16"), typical_traits("x86-64-v4")
+    configs = [replace(CPU, VW=width, NR=16) for width in {width for width, _ in ACCESSES}]
+    texts = [family_of(CPU).source(problem, config, traits).text for config in configs]
+    return conversions(context, ElementType("bfloat16", "float32"), texts, ACCESSES)
+
+
+@pytest.fixture(scope="session")
+def half_conversions(context):
+    """As on NVIDIA's devices, where vectors of halves are moved as words."""
+    problem = GemmShape(64, 64, 64).problem("float16")
+    configs = [
+        replace(DIRECT, WGD=64, KWGD=8, VWMD=width, VWND=width, PADA=width, PADB=width)
+        for width in HALVES
+    ]
+    texts = [family_of(DIRECT).source(problem, config, HOPPER).text for config in configs]
+    stored = ElementType("float16", "float32", in_words=True)
+    return conversions(context, stored, texts, [(width, True) for width in HALVES])
 
 
 def check(queue, program, name, width, values, right):
@@ -213,7 +232,10 @@ def check(queue, program, name, width, values, right):
 
 
 @pytest.mark.parametrize(("width", "aligned"), ACCESSES)
-def test_bfloat16_is_loaded_exactly_and_stored_to_nearest_even(queue, conversions, width, aligned):
+def test_bfloat16_is_loaded_exactly_and_stored_to_nearest_even(
+    queue, bfloat16_conversions, width, aligned
+):
+    conversions = bfloat16_conversions
     every = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)
     check(queue, conversions, f"load{width}_{aligned:d}", width, every, every.astype(np.float32))
     # After each value: numbers before, at and after the middle to the next one.
@@ -223,6 +245,19 @@ def test_bfloat16_is_loaded_exactly_and_stored_to_nearest_even(queue, conversion
     with np.errstate(all="ignore"):
         right = values.astype(BFLOAT16)
     check(queue, conversions, f"store{width}_{aligned:d}", width, values, right)
+
+
+@pytest.mark.parametrize("width", HALVES)
+def test_halves_are_loaded_exactly_and_stored_to_nearest_even(queue, half_conversions, width):
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    check(queue, half_conversions, f"load{width}_1", width, every, every.astype(np.float32))
+    # Numbers before, at and after the middle to the next half, denormal ones and infinity too.
+    middle = every.astype(np.float32).view(np.uint32)[:, None]
+    lower = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF], np.uint32)
+    values = np.ravel(middle | lower).view(np.float32)
+    with np.errstate(all="ignore"):
+        right = values.astype(np.float16)
+    check(queue, half_conversions, f"store{width}_1", width, values, right)
 
 
 def packed(queue, matrix, name, data, padded, form):
