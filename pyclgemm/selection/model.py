@@ -39,6 +39,9 @@ _DOUBT = 0.15
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
 #: from the cache 72 or 190 us.
 _CACHED = 0.25
+#: A configuration that was measured and never reached this part of the speed of the best of its
+#: family for a product is no candidate; its times still correct predictions.
+_NEAR_BEST = 0.95
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,9 @@ class Knowledge:
         offered = [
             (record.config, file, f" for {record}")
             for file, entry in self.hits
-            for record in entry.records
+            for record in (
+                self._in_the_running(entry.records) if covers(file, self.traits) else entry.records
+            )
         ]
         if self.hits and not self.is_measured:
             source = Source("default", "derived from the traits of the device, not measured")
@@ -122,6 +127,20 @@ class Knowledge:
                 group.append(f"{file.match}'s {family.name}{purpose}")
             else:
                 self.candidates[config] = file
+
+    def _in_the_running(self, records: Sequence[Record]) -> list[Record]:
+        """Of records of this device: of configurations that were fast once, or were never timed."""
+        best: dict[tuple[Features, str], float] = {}
+        keys = [(features_of_record(one, *self._name), one.config.family) for one in records]
+        for key, record in zip(keys, records, strict=True):
+            best[key] = max(best.get(key, 0.0), record.gflops or 0.0)
+        timed = {one.config for one in records if one.gflops}
+        fast = {
+            record.config
+            for key, record in zip(keys, records, strict=True)
+            if (record.gflops or 0.0) >= _NEAR_BEST * best[key]
+        }
+        return [one for one in records if one.config in fast or one.config not in timed]
 
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
         """Compute the errors of the predictions for records with a speed."""

@@ -190,6 +190,34 @@ def test_a_file_of_another_device_tells_how_configurations_compare_and_not_its_s
     assert ratios(4.0) == pytest.approx([large, other], rel=0.15)
 
 
+def test_what_was_always_slow_on_the_device_is_no_candidate():
+    rival, slow = replace(LARGE, GROUP_M=4), replace(LARGE, GROUP_M=2)
+    texts = ("1024x1024x1024", "2000x2000x2000")
+    records = [
+        *(recorded(text, LARGE, 1000.0) for text in texts),
+        recorded(texts[0], rival, 970.0), recorded(texts[1], rival, 500.0),
+        *(recorded(text, slow, 900.0) for text in texts),
+        recorded(texts[0], DIRECT, 100.0),
+        recorded(texts[1], SMALL),
+    ]  # fmt: skip
+    own, wanted = measured(records), problem_of("1500x1500x1500")
+
+    def candidates(file):
+        database = a_database(file, made_file([recorded("64x64x64", LARGE)]))
+        return set(known_of(wanted, gpu(), database).candidates) & {
+            LARGE,
+            rival,
+            slow,
+            DIRECT,
+            SMALL,
+        }
+
+    # It must have been as fast as the best of its family once. SMALL was never timed.
+    assert candidates(own) == {LARGE, rival, DIRECT, SMALL}
+    others = made_file(records, Match("architecture", "gpu"), kind="measured")
+    assert candidates(others) == {LARGE, rival, slow, DIRECT, SMALL}
+
+
 def test_records_slower_than_predicted_let_another_kernel_win():
     wanted = problem_of("2048x2048x2048")
     first, second = alternatives(wanted, gpu(), BLANK, 2)
