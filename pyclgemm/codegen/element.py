@@ -79,7 +79,7 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vload_half(0, {pointer})"
-            if aligned and self._in_words(width, space):
+            if aligned and self._is_word(width, space):
                 return f"floats_of{width}(*(const {space} {WORDS[2 * width]} *)({pointer}))"
             return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
         count = width * self.parts
@@ -97,7 +97,7 @@ class ElementType:
             return f"vload_half({index}, {array})"
         return self._converted(f"*{array}" if index == "0" else f"{array}[{index}]", self.parts)
 
-    def _in_words(self, width: int, space: Space) -> bool:
+    def _is_word(self, width: int, space: Space) -> bool:
         """Whether `width` halves in `space` are moved as a word."""
         return self.in_words and space != "__private" and width * self.stored_bytes in WORDS
 
@@ -132,7 +132,7 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
-            if aligned and self._in_words(width, space):
+            if aligned and self._is_word(width, space):
                 return f"*({space} {WORDS[2 * width]} *)({pointer}) = halves_of{width}({value});"
             return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
         count = width * self.parts
