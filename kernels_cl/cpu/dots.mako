@@ -63,6 +63,22 @@ const vector ${name} = ${f"dots[{i}]" if lanes == 1 else f"vload{lanes}({i}, {po
 % endfor
 </%def>
 
+## Adds the products of VW elements of k, from number p on.
+<%def name="one_vector(columns, loaded='{}')" filter="trim">
+    % for r in range(cpu.MR):
+<% from_a = f"*(const __global {{}} *)({plus('a_tile', times(r, 'A_STEP'), 'p')})" %>\
+    const vector a${r} = ${loaded.format(from_a.format("vector" if loaded == "{}" else "unaligned_vector"))};
+    % endfor
+    % for j, _ in columns:
+    const vector x${j} = ${loaded.format(f"load_vector(b{j} + {times(1 + kernel.pairs, 'p')})")};
+    % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
+    % for r in range(cpu.MR):
+    ${part}dot${r}_${j} = ${kernel.add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
+    % endfor
+    % endfor
+    % endfor
+</%def>
+
 ## The dot products with the columns of these numbers in the tile.
 <%def name="columns_at_once(columns)" filter="trim">
 <%
@@ -82,18 +98,17 @@ vector ${declarators};
 % endfor
 int p = 0;
 for (; p + VW <= ${kernel.operands[1].filled}; p += VW) {
-    % for r in rows:
-    const vector a${r} = *(const __global vector *)(${plus("a_tile", times(r, "A_STEP"), "p")});
-    % endfor
-    % for j, _ in numbers:
-    const vector x${j} = load_vector(b${j} + ${times(1 + kernel.pairs, "p")});
-    % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
-    % for r in rows:
-    ${part}dot${r}_${j} = ${kernel.add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
-    % endfor
-    % endfor
-    % endfor
+    ${one_vector(numbers)}
 }
+% if kernel.masks_dots:
+if (p < depth && depth >= VW) {
+    // The last VW elements; those that were multiplied before count as zeros, whatever they are.
+    const ${kernel.lane_mask} before = (${kernel.lane_mask})(${kernel.lane_numbers}) < p + VW - depth;
+    p = depth - VW;
+    ${one_vector(numbers, "select({}, (vector)(0), before)")}
+    p = depth;
+}
+% endif
 % for name, result in zip(sums, results):
 % if problem.complex:
 ${result} = join(total(re${name}), total(im${name}));

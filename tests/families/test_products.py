@@ -154,6 +154,20 @@ def test_blocks_shallower_than_a_vector(queue, config, dtype):
     check_gemm(queue, (5, 64, 9), dtype, config=config, pack=panels)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("k", [16, 21, 31, 37])
+def test_dot_products_multiply_infinite_elements_once(queue, require, dtype, k):
+    # With VW=8 the last vector of 21 elements holds three that the vector before it holds too.
+    require(dtype)
+    a, b = np.ones((5, k), dtype), np.ones((k, 37), dtype)
+    b[k - 8, 3] = a[2, k - 6] = np.inf
+    b[k - 1, 5] = b[0, 36] = -np.inf
+    config = CpuConfig(MR=3, NR=16, KC=32, VW=8, PACKB=0)
+    got = pyclgemm.gemm(queue, a, np.ascontiguousarray(b.T), trans_b=True, config=config)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, a @ b)
+
+
 @pytest.mark.parametrize("config", [INDIRECT, PADDED, DIRECT_CONFIGS["slabs divided"], CPU])
 def test_a_workspace_that_a_larger_product_filled_with_nan_is_used_again(queue, config):
     skip_if_refused(queue, config)
