@@ -132,9 +132,10 @@ class _CpuKernel:
         self.dot_columns = dot_columns(config, problem.complex, self.traits)
         # Whether the last elements of a dot product are multiplied as a vector, with a mask: the C
         # type of masks, and for each lane of a vector the number of its element.
-        self.masks_dots = self.by_dots and config.VW > 1 and not self.pairs
+        integer = {4: "int", 8: "long"}.get(element.real_bytes)
+        self.masks_dots = self.by_dots and config.VW > 1 and not self.pairs and bool(integer)
         lanes = range(config.VW * element.parts)
-        self.lane_mask = f"{ {4: 'int', 8: 'long'}[element.real_bytes] }{len(lanes)}"
+        self.lane_mask = f"{integer}{len(lanes)}"
         self.lane_numbers = ", ".join(str(lane // element.parts) for lane in lanes)
         # Whether a tile asks for the number of its columns.
         narrows = len(self.widths) > 1 or (self.by_dots and self.dot_columns < config.NR)
