@@ -63,14 +63,19 @@ const vector ${name} = ${f"dots[{i}]" if lanes == 1 else f"vload{lanes}({i}, {po
 % endfor
 </%def>
 
-## Adds the products of VW elements of k, from number p on.
-<%def name="one_vector(columns, loaded='{}')" filter="trim">
+## Adds the products of VW elements of k, from number p on; with `masked`, without those before.
+<%def name="one_vector(columns, masked=False)" filter="trim">
+<%
+    vector = "unaligned_vector" if masked else "vector"
+    wanted = "select({}, (vector)(0), before)" if masked else "{}"
+%>\
     % for r in range(cpu.MR):
-<% from_a = f"*(const __global {{}} *)({plus('a_tile', times(r, 'A_STEP'), 'p')})" %>\
-    const vector a${r} = ${loaded.format(from_a.format("vector" if loaded == "{}" else "unaligned_vector"))};
+<% row = f"*(const __global {vector} *)({plus('a_tile', times(r, 'A_STEP'), 'p')})" %>\
+    const vector a${r} = ${wanted.format(row)};
     % endfor
     % for j, _ in columns:
-    const vector x${j} = ${loaded.format(f"load_vector(b{j} + {times(1 + kernel.pairs, 'p')})")};
+<% column = f"load_vector(b{j} + {times(1 + kernel.pairs, 'p')})" %>\
+    const vector x${j} = ${wanted.format(column)};
     % for part, selector in zip(kernel.sums, ("", kernel.swapped)):
     % for r in range(cpu.MR):
     ${part}dot${r}_${j} = ${kernel.add_product(f"a{r}", f"x{j}{selector}", f"{part}dot{r}_{j}")};
@@ -105,7 +110,7 @@ if (p < depth && depth >= VW) {
     // The last VW elements; those that were multiplied before count as zeros, whatever they are.
     const ${kernel.lane_mask} before = (${kernel.lane_mask})(${kernel.lane_numbers}) < p + VW - depth;
     p = depth - VW;
-    ${one_vector(numbers, "select({}, (vector)(0), before)")}
+    ${one_vector(numbers, masked=True)}
     p = depth;
 }
 % endif
