@@ -35,8 +35,7 @@ static inline ushort${width} bfloat16_of${width}(const float${width} x)
 }
 % endfor
 % endif
-% if element.in_words or wide.in_words:
-% for width, word in ((2, "uint"), (4, "uint2"), (8, "uint4")):
+% for width, word in (element.words | wide.words).items():
 
 // Halves are loaded and stored as words: vload_half and vstore_half move each by itself.
 static inline float${width} floats_of${width}(const ${word} halves)
@@ -51,7 +50,6 @@ static inline ${word} halves_of${width}(const float${width} x)
     return halves;
 }
 % endfor
-% endif
 </%def>
 
 <%def name="arithmetic()" filter="trim">

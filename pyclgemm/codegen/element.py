@@ -55,6 +55,9 @@ class ElementType:
         self.real_bytes = _BYTES[self.arithmetic]
         self.bytes = self.parts * self.real_bytes
         self.stored_bytes = stored_bytes(self.dtype)
+        # C types of the words in which vectors of halves are moved, by their elements.
+        are_halves = self.in_words and self.stored_real == "half" and self.converts
+        self.words = {size // 2: word for size, word in WORDS.items() if are_halves and size > 2}
 
     def vector(self, width: int) -> str:
         """C type of `width` elements in registers."""
@@ -79,8 +82,8 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vload_half(0, {pointer})"
-            if aligned and self._is_word(width, space):
-                return f"floats_of{width}(*(const {space} {WORDS[2 * width]} *)({pointer}))"
+            if aligned and width in self.words and space != "__private":
+                return f"floats_of{width}(*(const {space} {self.words[width]} *)({pointer}))"
             return f"vload{'a' if aligned else ''}_half{width}(0, {pointer})"
         count = width * self.parts
         if width == 1:
@@ -96,10 +99,6 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             return f"vload_half({index}, {array})"
         return self._converted(f"*{array}" if index == "0" else f"{array}[{index}]", self.parts)
-
-    def _is_word(self, width: int, space: Space) -> bool:
-        """Whether `width` halves in `space` are moved as a word."""
-        return self.in_words and space != "__private" and width * self.stored_bytes in WORDS
 
     def _converted(self, stored: str, count: int) -> str:
         """Expression for `count` stored real numbers, converted to their type in registers."""
@@ -132,8 +131,8 @@ class ElementType:
         if self.stored_real == "half" and self.converts:
             if width == 1:
                 return f"vstore_half({value}, 0, {pointer});"
-            if aligned and self._is_word(width, space):
-                return f"*({space} {WORDS[2 * width]} *)({pointer}) = halves_of{width}({value});"
+            if aligned and width in self.words:
+                return f"*({space} {self.words[width]} *)({pointer}) = halves_of{width}({value});"
             return f"vstore{'a' if aligned else ''}_half{width}({value}, 0, {pointer});"
         count = width * self.parts
         if self.dtype == "bfloat16":

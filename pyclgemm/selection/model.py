@@ -104,9 +104,7 @@ class Knowledge:
         offered = [
             (record.config, file, f" for {record}")
             for file, entry in self.hits
-            for record in (
-                self._in_the_running(entry.records) if covers(file, self.traits) else entry.records
-            )
+            for record in self._in_the_running(file, entry.records)
         ]
         if self.hits and not self.is_measured:
             source = Source("default", "derived from the traits of the device, not measured")
@@ -128,19 +126,22 @@ class Knowledge:
             else:
                 self.candidates[config] = file
 
-    def _in_the_running(self, records: Sequence[Record]) -> list[Record]:
-        """Of records of this device: of configurations that were fast once, or were never timed."""
-        best: dict[tuple[Features, str], float] = {}
-        keys = [(features_of_record(one, *self._name), one.config.family) for one in records]
-        for key, record in zip(keys, records, strict=True):
-            best[key] = max(best.get(key, 0.0), record.gflops or 0.0)
-        timed = {one.config for one in records if one.gflops}
-        fast = {
-            record.config
-            for key, record in zip(keys, records, strict=True)
-            if (record.gflops or 0.0) >= _NEAR_BEST * best[key]
-        }
-        return [one for one in records if one.config in fast or one.config not in timed]
+    def _in_the_running(self, file: DatabaseFile, records: Sequence[Record]) -> Sequence[Record]:
+        """The records, without configurations that were slow in each measurement of the device."""
+        if not covers(file, self.traits):
+            return records
+        # Records without a speed are older ones, of what was the best then.
+        fast = {one.config for one in records if not one.gflops}
+        speeds: dict[tuple[Features, str], dict[Config, float]] = {}
+        for one in records:
+            if one.gflops:
+                key = features_of_record(one, *self._name), one.config.family
+                here = speeds.setdefault(key, {})
+                here[one.config] = max(here.get(one.config, 0.0), one.gflops)
+        for here in speeds.values():
+            least = _NEAR_BEST * max(here.values())
+            fast.update(config for config, speed in here.items() if speed >= least)
+        return [one for one in records if one.config in fast]
 
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
         """Compute the errors of the predictions for records with a speed."""

@@ -235,16 +235,16 @@ def check(queue, program, name, width, values, right):
 def test_bfloat16_is_loaded_exactly_and_stored_to_nearest_even(
     queue, bfloat16_conversions, width, aligned
 ):
-    conversions = bfloat16_conversions
+    access = f"{width}_{aligned:d}"
     every = np.arange(2**16, dtype=np.uint16).view(BFLOAT16)
-    check(queue, conversions, f"load{width}_{aligned:d}", width, every, every.astype(np.float32))
+    check(queue, bfloat16_conversions, f"load{access}", width, every, every.astype(np.float32))
     # After each value: numbers before, at and after the middle to the next one.
     upper = np.arange(2**16, dtype=np.uint32)[:, None] << 16
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     values = np.ravel(upper | lower).view(np.float32)
     with np.errstate(all="ignore"):
         right = values.astype(BFLOAT16)
-    check(queue, conversions, f"store{width}_{aligned:d}", width, values, right)
+    check(queue, bfloat16_conversions, f"store{access}", width, values, right)
 
 
 @pytest.mark.parametrize("width", HALVES)
