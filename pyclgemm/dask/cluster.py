@@ -19,6 +19,7 @@ from ..runtime.arguments import check_flag
 from .device_blocks import CACHED_PART, TASKS
 from .devices import RESOURCE, Devices
 from .placement import Placement
+from .shared_memory import SharedMemory
 
 
 def local_cluster(
@@ -104,7 +105,8 @@ def local_cluster(
             "cls": distributed.Nanny if processes else distributed.Worker,
             "options": {
                 "nthreads": tasks, "memory_limit": memory, **place,
-                "resources": {RESOURCE: tasks}, "plugins": (plugin,),
+                "resources": {RESOURCE: tasks},
+                "plugins": (plugin, SharedMemory()) if processes else (plugin,),
                 "dashboard": False, "silence_logs": logging.WARNING,
                 **({"env": environment} if processes else {}),
             },

@@ -9,6 +9,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from .busy import PRODUCT, TRANSFER, BusyTimes
 TASKS = 2
 #: The part of a device's memory that uploaded blocks may fill.
 CACHED_PART = 0.5
+#: The part of those bytes that stays with the memory of blocks that are gone.
+_SPARE_PART = 0.125
 #: Threads that copy to the device, and as many that copy from it.
 _MOVERS = 4
 
@@ -62,13 +65,18 @@ class DeviceBlocks:
         self.times = BusyTimes()
         self.uploaded_bytes = 0
         self.layers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._copies: OrderedDict[int, tuple[weakref.ref[Any], cl.Buffer]] = OrderedDict()
+        #: By the array that owns the memory, and the part of it: the array, and the copy.
+        self._copies: OrderedDict[tuple[int, int, int], tuple[weakref.ref[Any], cl.Buffer]] = (
+            OrderedDict()
+        )
         #: Buffers in the host's memory, which must outlive the products that read them.
         self._read: list[cl.Buffer] = []
         # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
-        #: Memory of results that were downloaded. A driver that frees memory waits for products.
+        # A driver that frees memory waits for products, and Python's other threads with it. So the
+        # memory of results that were downloaded, and of blocks that are gone, is used again.
         self._results: deque[cl.Buffer] = deque(maxlen=TASKS)
+        self._spare: deque[cl.Buffer] = deque()
 
     @property
     def tasks(self) -> int:
@@ -93,12 +101,14 @@ class DeviceBlocks:
         """An array on the device with the entries of one on the host, and like strides if dense."""
         order = np.argsort([-abs(stride) for stride in matrix.strides], kind="stable")
         memory = matrix.transpose(order)
-        if not memory.flags.c_contiguous:
-            matrix = memory = np.ascontiguousarray(matrix)
         if not matrix.size:
             return cl_array.empty(self.queue, matrix.shape, matrix.dtype)
         with InRuntime():
-            buffer = self._buffer(memory)
+            if memory.flags.c_contiguous:
+                buffer = self._buffer(memory)
+            else:
+                matrix = np.ascontiguousarray(matrix)
+                buffer = self._host_buffer(matrix) if self.on_host else self._copy(matrix)
         return cl_array.Array(
             self.queue, matrix.shape, matrix.dtype, data=buffer, strides=matrix.strides
         )
@@ -106,47 +116,63 @@ class DeviceBlocks:
     def _buffer(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
         """A buffer with the content of a contiguous array: its own memory, a copy, or a new one."""
         if self.on_host:
-            flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
-            buffer = cl.Buffer(self.queue.context, flags, hostbuf=memory)
-            self._read.append(buffer)
-            return buffer
+            return self._host_buffer(memory)
         owner = memory
-        while isinstance(owner.base, np.ndarray) and owner.base.nbytes == memory.nbytes:
+        while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        known = self._copies.get(id(owner))
+        key = id(owner), memory.ctypes.data, memory.nbytes
+        known = self._copies.get(key)
         if known is not None and known[0]() is owner:
-            self._copies.move_to_end(id(owner))
+            self._copies.move_to_end(key)
             return known[1]
-        with self.times.during(TRANSFER):
-            self._make_room(memory.nbytes)
-            buffer = new_buffer(self.queue.context, "a block", memory.nbytes)
-            self._move(buffer, 0, memory, is_up=True)
-        self.uploaded_bytes += memory.nbytes
-        key = id(owner)
-        drop = functools.partial(self._drop, key)
-        self._copies[key] = weakref.ref(owner, drop), buffer
+        buffer = self._copy(memory)
+        self._copies[key] = weakref.ref(owner, functools.partial(self._drop, key)), buffer
         return buffer
 
-    def _drop(self, key: int, gone: Any) -> None:
-        """Forget the copy of an array that is gone, unless another has its place."""
+    def _host_buffer(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
+        """A buffer that is the memory of a contiguous array."""
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+        buffer = cl.Buffer(self.queue.context, flags, hostbuf=memory)
+        self._read.append(buffer)
+        return buffer
+
+    def _copy(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
+        """Device memory with the content of a contiguous array."""
+        with self.times.during(TRANSFER):
+            buffer = _of_size(self._spare, memory.nbytes)
+            if buffer is None:
+                self._make_room(memory.nbytes)
+                buffer = new_buffer(self.queue.context, "a block", memory.nbytes)
+            self._move(buffer, 0, memory, is_up=True)
+        self.uploaded_bytes += memory.nbytes
+        return buffer
+
+    def _drop(self, key: tuple[int, int, int], gone: Any) -> None:
+        """Forget the copy of an array that is gone, unless another has its place.
+
+        The tasks that read it held the array, so they have ended, and so have their products.
+        """
         known = self._copies.get(key)
         if known is not None and known[0] is gone:
             del self._copies[key]
+            if sum(one.size for one in list(self._spare)) < self.cache_bytes * _SPARE_PART:
+                self._spare.append(known[1])
 
     def _make_room(self, size: int) -> None:
         """Forget the copies that were not used for longest; products that read them keep them."""
         held = size + sum(buffer.size for _, buffer in list(self._copies.values()))
+        held += sum(buffer.size for buffer in list(self._spare))
+        while held > self.cache_bytes and self._spare:
+            held -= self._spare.popleft().size
         while held > self.cache_bytes and self._copies:
             held -= self._copies.popitem(last=False)[1][1].size
 
     def result(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array for a result, with undefined entries; `keep` takes it back."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        while self._results:
-            buffer = self._results.pop()
-            if buffer.size == size:
-                return cl_array.Array(self.queue, shape, dtype, data=buffer)
-        return cl_array.empty(self.queue, shape, dtype)
+        buffer = _of_size(self._results, math.prod(shape) * np.dtype(dtype).itemsize)
+        if buffer is None:
+            return cl_array.empty(self.queue, shape, dtype)
+        return cl_array.Array(self.queue, shape, dtype, data=buffer)
 
     def keep(self, array: Any) -> None:
         """Leave the memory of a result to a later one; it was downloaded."""
@@ -195,3 +221,13 @@ class DeviceBlocks:
     def report(self) -> dict[str, Any]:
         """Facts for the dashboard."""
         return {"device": self.name, **self.times.read(), "uploaded_bytes": self.uploaded_bytes}
+
+
+def _of_size(buffers: deque[cl.Buffer], size: int) -> cl.Buffer | None:
+    """Take the oldest buffer of a size, if there is one; several threads may do so at once."""
+    for buffer in list(buffers):
+        if buffer.size == size:
+            with suppress(ValueError):  # another thread was first
+                buffers.remove(buffer)
+                return buffer
+    return None

@@ -56,6 +56,47 @@ def test_a_block_that_is_gone_is_forgotten(blocks, rng):
         assert uploaded(blocks, draw(rng, (32, 16))[0]) == SIZE
 
 
+def test_blocks_that_are_parts_of_one_array_stay_until_it_is_gone(blocks, rng):
+    """Dask's messages and `numpy.resize` make such blocks."""
+    (whole,) = draw(rng, (64, 16))
+    assert uploaded(blocks, whole[:32], whole[32:]) == 2 * SIZE
+    assert uploaded(blocks, whole[:32], whole[32:]) == 0
+    del whole
+    gc.collect()
+    assert not blocks._copies
+
+
+def test_the_memory_of_a_block_that_is_gone_serves_the_next_of_its_size(blocks, rng):
+    a, b = draw(rng, *[(32, 16)] * 2)
+    first = blocks.upload(a).base_data
+    del a
+    gc.collect()
+    assert blocks.upload(b).base_data is first
+    (c,) = draw(rng, (32, 16))
+    assert blocks.upload(c).base_data is not first
+
+
+def test_the_memory_of_a_block_is_free_only_when_no_task_can_read_it(blocks, rng):
+    """An upload ends before the products that read it, and what it was given may be a view."""
+    (whole,) = draw(rng, (64, 32))
+    for view in (lambda: whole[:32], lambda: whole.reshape(128, 16)[:32], lambda: whole[::2, ::2]):
+        used = blocks.upload(view()).base_data
+        (other,) = draw(rng, (32, 16))
+        assert blocks.upload(other).base_data is not used
+
+
+def test_memory_of_blocks_that_are_gone_makes_room_first(blocks, rng):
+    blocks.cache_bytes = 16 * SIZE
+    kept, gone, large = draw(rng, (32, 16), (32, 16), (15 * 32, 16))
+    uploaded(blocks, kept, gone)
+    del gone
+    gc.collect()
+    assert [one.size for one in blocks._spare] == [SIZE]
+    uploaded(blocks, large)
+    assert not blocks._spare
+    assert uploaded(blocks, kept, large) == 0
+
+
 @pytest.mark.parametrize("on_host", [True, False])
 @pytest.mark.parametrize(
     "view",
