@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,15 @@ CACHED_PART = 0.5
 _SPARE_PART = 0.125
 #: Threads that copy to the device, and as many that copy from it.
 _MOVERS = 4
+
+
+@dataclass
+class _Copy:
+    """A copy of a block on the device."""
+
+    block: weakref.ref[Any]  # the array that owns the block's memory
+    buffer: cl.Buffer
+    turn: int = 0  # the last one that used it
 
 
 class DeviceBlocks:
@@ -65,18 +75,19 @@ class DeviceBlocks:
         self.times = BusyTimes()
         self.uploaded_bytes = 0
         self.layers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        #: By the array that owns the memory, and the part of it: the array, and the copy.
-        self._copies: OrderedDict[tuple[int, int, int], tuple[weakref.ref[Any], cl.Buffer]] = (
-            OrderedDict()
-        )
+        #: By the array that owns the memory and the part of it, the one used last at the end.
+        self._copies: OrderedDict[tuple[int, int, int], _Copy] = OrderedDict()
         #: Buffers in the host's memory, which must outlive the products that read them.
         self._read: list[cl.Buffer] = []
         # Copies have threads of their own, so that they run beside products.
         self._uploader = ThreadPoolExecutor(1, "pyclgemm-upload")
         # A driver that frees memory waits for products, and Python's other threads with it. So the
-        # memory of results that were downloaded, and of blocks that are gone, is used again.
+        # memory of results that were downloaded, of blocks that are gone and of copies that others
+        # replace is used again, after all products that use it.
         self._results: deque[cl.Buffer] = deque(maxlen=TASKS)
         self._spare: deque[cl.Buffer] = deque()
+        self._turns = 0  # that have ended
+        self._end: cl.Event | None = None  # of the products of the last of them
 
     @property
     def tasks(self) -> int:
@@ -122,12 +133,13 @@ class DeviceBlocks:
             owner = owner.base
         key = id(owner), memory.ctypes.data, memory.nbytes
         known = self._copies.get(key)
-        if known is not None and known[0]() is owner:
+        if known is not None and known.block() is owner:
             self._copies.move_to_end(key)
-            return known[1]
-        buffer = self._copy(memory)
-        self._copies[key] = weakref.ref(owner, functools.partial(self._drop, key)), buffer
-        return buffer
+        else:
+            block = weakref.ref(owner, functools.partial(self._drop, key))
+            known = self._copies[key] = _Copy(block, self._copy(memory))
+        known.turn = self._turns
+        return known.buffer
 
     def _host_buffer(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
         """A buffer that is the memory of a contiguous array."""
@@ -141,7 +153,8 @@ class DeviceBlocks:
         with self.times.during(TRANSFER):
             buffer = _of_size(self._spare, memory.nbytes)
             if buffer is None:
-                self._make_room(memory.nbytes)
+                buffer = self._room_for(memory.nbytes)
+            if buffer is None:
                 buffer = new_buffer(self.queue.context, "a block", memory.nbytes)
             self._move(buffer, 0, memory, is_up=True)
         self.uploaded_bytes += memory.nbytes
@@ -153,19 +166,35 @@ class DeviceBlocks:
         The tasks that read it held the array, so they have ended, and so have their products.
         """
         known = self._copies.get(key)
-        if known is not None and known[0] is gone:
+        if known is not None and known.block is gone:
             del self._copies[key]
             if sum(one.size for one in list(self._spare)) < self.cache_bytes * _SPARE_PART:
-                self._spare.append(known[1])
+                self._spare.append(known.buffer)
 
-    def _make_room(self, size: int) -> None:
-        """Forget the copies that were not used for longest; products that read them keep them."""
-        held = size + sum(buffer.size for _, buffer in list(self._copies.values()))
+    def _room_for(self, size: int) -> cl.Buffer | None:
+        """Forget the copies that were not used for longest; one of the size is returned.
+
+        Products that still read a copy keep its memory.
+        """
+        held = size + sum(one.buffer.size for one in list(self._copies.values()))
         held += sum(buffer.size for buffer in list(self._spare))
         while held > self.cache_bytes and self._spare:
             held -= self._spare.popleft().size
         while held > self.cache_bytes and self._copies:
-            held -= self._copies.popitem(last=False)[1][1].size
+            _, oldest = self._copies.popitem(last=False)
+            if oldest.buffer.size == size and self._has_ended(oldest.turn):
+                return oldest.buffer
+            held -= oldest.buffer.size
+        return None
+
+    def _has_ended(self, turn: int) -> bool:
+        """Wait for the products of a turn; false if they are not enqueued yet.
+
+        At most `TASKS` tasks have not ended, this one among them, and products end in order.
+        """
+        if turn == self._turns - 1 and self._end is not None:
+            self._end.wait()
+        return turn < self._turns
 
     def result(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array for a result, with undefined entries; `keep` takes it back."""
@@ -188,6 +217,7 @@ class DeviceBlocks:
                 self._read.clear()
             else:
                 self.queue.flush()
+        self._turns, self._end = self._turns + 1, end
         return end
 
     def download(self, array: Any, end: cl.Event) -> np.ndarray[Any, Any]:

@@ -85,6 +85,28 @@ def test_the_memory_of_a_block_is_free_only_when_no_task_can_read_it(blocks, rng
         assert blocks.upload(other).base_data is not used
 
 
+def test_memory_of_a_copy_serves_another_block_after_the_products_that_read_it(blocks, rng):
+    a, b, c, d = draw(rng, *[(32, 16)] * 4)
+    first, second = (blocks.upload(one).base_data for one in (a, b))
+    third = blocks.upload(c).base_data  # products of a and b may still be enqueued
+    assert third not in (first, second)
+    blocks.enqueued()
+    assert blocks.upload(d).base_data in (second, third)
+    assert uploaded(blocks, d) == 0
+
+
+def test_products_whose_blocks_fill_the_memory_several_times(blocks, rng, monkeypatch):
+    monkeypatch.setattr("pyclgemm.dask.devices._default_blocks", lambda: blocks)
+    blocks.cache_bytes = 6 * 64 * 64 * 4
+    tile = Tile(Contraction("ik", "kj", "ij"))
+    a, b = ([draw(rng, (64, 64))[0] for _ in range(5)] for _ in range(2))
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda n: tile(a[n % 4 : n % 4 + 2], b[:2]), range(40)))
+    for n, result in enumerate(results):
+        wanted = a[n % 4] @ b[0] + a[n % 4 + 1] @ b[1]
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_memory_of_blocks_that_are_gone_makes_room_first(blocks, rng):
     blocks.cache_bytes = 16 * SIZE
     kept, gone, large = draw(rng, (32, 16), (32, 16), (15 * 32, 16))
