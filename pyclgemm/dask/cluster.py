@@ -45,8 +45,9 @@ def local_cluster(
         workers.
     processes : bool
         Whether each worker is a process. If not, all are threads of this one, as with
-        `distributed.LocalCluster`. They pass blocks on without copies, where processes send them
-        over TCP. But a fault of one ends all, and they share Python's lock.
+        `distributed.LocalCluster`. They pass blocks on without copies, which processes send over
+        TCP, or on Linux from 16 MiB on in shared memory. But a fault of one ends all, and they
+        share Python's lock.
     **options
         For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
 

@@ -26,8 +26,9 @@ from distributed.protocol.serialize import register_serialization_family
 
 #: The name of the serialization.
 FAMILY = "pyclgemm-shared-memory"
-#: Smaller arrays travel as Dask sends them, in bytes.
-LEAST = 1 << 20
+#: Smaller arrays travel as Dask sends them, in bytes. On two busy cores TCP moves 4 MiB twice as
+#: fast, and 16 MiB 0.7 times.
+LEAST = 16 << 20
 #: Bytes that one thread writes at a time, and threads.
 _PART, _THREADS = 8 << 20, 8
 #: The files of the answer that is being written; they stay open until it was read.

@@ -17,11 +17,16 @@ from distributed.protocol.serialize import deserialize, serialize  # noqa: E402
 
 import pyclgemm.dask as pd  # noqa: E402
 from pyclgemm.dask import shared_memory  # noqa: E402
-from pyclgemm.dask.shared_memory import FAMILY, LEAST, SharedMemory, can_share  # noqa: E402
+from pyclgemm.dask.shared_memory import FAMILY, SharedMemory, can_share  # noqa: E402
 from pyclgemm.device.queues import devices  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not can_share(), reason="no files in memory that can be shared")
-SIDE = 1024
+SIDE, LEAST = 1024, 1 << 20
+
+
+def share_from_least():
+    """Share smaller arrays in this process than usual."""
+    shared_memory.LEAST = LEAST
 
 
 def large(dtype="float32"):
@@ -37,6 +42,7 @@ def client():
     cluster = pd.local_cluster([rank] * 2, dashboard_address=None)
     with cluster, distributed.Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(2)
+        client.run(share_from_least)
         yield client
 
 
@@ -83,8 +89,9 @@ def test_an_array_arrives_as_it_was(client, make, shares):
 
 
 @pytest.fixture
-def answering():
+def answering(monkeypatch):
     """What holds while a worker answers a request."""
+    monkeypatch.setattr(shared_memory, "LEAST", LEAST)
     with shared_memory.ExitStack() as files:
         before = shared_memory._files.set(files)
         yield
@@ -125,8 +132,14 @@ def test_without_memory_for_a_file_dask_sends_the_array(answering, monkeypatch):
     assert header["serializer"] == "dask"
 
 
-def test_only_answers_to_workers_that_ask_for_files_have_them():
+def test_only_answers_to_workers_that_ask_for_files_have_them(monkeypatch):
+    monkeypatch.setattr(shared_memory, "LEAST", LEAST)
     header, _ = serialize(large(), serializers=(FAMILY, "dask"))
+    assert header["serializer"] == "dask"
+
+
+def test_small_arrays_travel_as_dask_sends_them(answering):
+    header, _ = serialize(large()[:100], serializers=(FAMILY, "dask"))
     assert header["serializer"] == "dask"
 
 
