@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -76,12 +77,16 @@ def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
     shape = record.shape
     if record.kind == "small" and shape.batch is None:
         shape = replace(shape, batch=_MANY)
+    return _problem_of(shape, record.alignment, dtype, precision)
+
+
+@functools.lru_cache(maxsize=1 << 13)  # a product has several records, and each is asked for twice
+def _problem_of(shape: GemmShape, alignment: int | None, dtype: str, precision: str) -> GemmProblem:
     problem = shape.problem(dtype, precision)
-    if record.alignment is None:
+    if alignment is None:
         return problem
     a, b, out = (
-        replace(layout, alignment=record.alignment)
-        for layout in (problem.a, problem.b, problem.out)
+        replace(layout, alignment=alignment) for layout in (problem.a, problem.b, problem.out)
     )
     return replace(problem, a=a, b=b, out=out)
 

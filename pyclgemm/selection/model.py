@@ -146,11 +146,15 @@ class Knowledge:
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
         """Compute the errors of the predictions for records with a speed."""
         timed: list[tuple[Sample, Work, DatabaseFile]] = []
+        works: dict[Any, Work | None] = {}
         for file, record in measured:
             for sample in samples_of([record], *self._name):
                 problem, family = problem_on(sample.problem, self.traits), family_of(sample.config)
-                _, ceilings = self.model(family)
-                if work := family.work(sample.config, problem, self.traits, ceilings):
+                key = sample.config, problem.a, problem.b, problem.out
+                if key not in works:  # of which sizes are no part
+                    _, ceilings = self.model(family)
+                    works[key] = family.work(sample.config, problem, self.traits, ceilings)
+                if work := works[key]:
                     timed.append((replace(sample, problem=problem), work, file))
         timed.sort(key=lambda one: one[0].config.family)
         coefficients = [self.model(family_of(sample.config))[0] for sample, _, _ in timed]
