@@ -38,9 +38,9 @@ _files: ContextVar[ExitStack | None] = ContextVar("pyclgemm-files", default=None
 class SharedMemory(WorkerPlugin):  # type: ignore[misc]
     """Has a worker ask for arrays in shared memory, and send them so to workers that ask.
 
-    All workers that it exchanges data with must be processes of one user on one machine with the
-    same plugin. Where files in memory cannot be shared, as on other systems than Linux, nothing
-    changes.
+    All workers that it exchanges data with must be processes of one user on one machine that have
+    imported this module; those without the plugin send arrays as Dask does. Where files in memory
+    cannot be shared, as on other systems than Linux, nothing changes.
     """
 
     name = "pyclgemm-shared-memory"

@@ -77,8 +77,8 @@ def test_an_array_arrives_as_it_was(client, make, shares):
     sent = client.submit(make, workers=[first], pure=False)
     told = client.submit(seen, sent, workers=[second], pure=False).result()
     array = make()
-    strides = array.strides if array.nbytes > LEAST and shares else told[-1]
-    assert told == (type(array), shares, array.flags.writeable, strides)
+    assert told[:-1] == (type(array), shares, array.flags.writeable)
+    assert not shares or told[-1] == array.strides
     again = client.submit(lambda array: array * 1 if array.dtype.kind in "fc" else array, sent,
                           workers=[second], pure=False)  # fmt: skip
     np.testing.assert_array_equal(again.result(), array)
