@@ -93,7 +93,7 @@ def test_an_h100_runs_bfloat16_by_the_records_of_float16():
     entries = {entry.name: entry for entry in BY_STEM["nvidia_sm_90"].entries}
     half, brain = entries["float16", "F16_F16_F32"], entries["bfloat16", "BF16_BF16_F32"]
     assert brain.like == half
-    assert {record.config for record in brain.borrowed} - {record.config for record in brain.own}
+    assert sum(not record.sample for record in brain.own) < len(brain.borrowed)
     for text in ("4096x4096x4096", "1x1024x1024", "128x768x3072", "101x101x101"):
         wanted = [problem_of(text, *entry.name) for entry in (half, brain)]
         one, other = (select(one, HOPPER, load_database()) for one in wanted)
