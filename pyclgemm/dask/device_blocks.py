@@ -114,20 +114,20 @@ class DeviceBlocks:
         memory = matrix.transpose(order)
         if not matrix.size:
             return cl_array.empty(self.queue, matrix.shape, matrix.dtype)
+        is_dense = memory.flags.c_contiguous
+        if not is_dense:
+            matrix = memory = np.ascontiguousarray(matrix)
         with InRuntime():
-            if memory.flags.c_contiguous:
-                buffer = self._buffer(memory)
+            if self.on_host:
+                buffer = self._host_buffer(memory)
             else:
-                matrix = np.ascontiguousarray(matrix)
-                buffer = self._host_buffer(matrix) if self.on_host else self._copy(matrix)
+                buffer = self._kept_copy(memory) if is_dense else self._copy(memory)
         return cl_array.Array(
             self.queue, matrix.shape, matrix.dtype, data=buffer, strides=matrix.strides
         )
 
-    def _buffer(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
-        """A buffer with the content of a contiguous array: its own memory, a copy, or a new one."""
-        if self.on_host:
-            return self._host_buffer(memory)
+    def _kept_copy(self, memory: np.ndarray[Any, Any]) -> cl.Buffer:
+        """The copy of a part of an array that lives on; a new one if there is none."""
         owner = memory
         while isinstance(owner.base, np.ndarray):
             owner = owner.base

@@ -19,14 +19,13 @@ pytestmark = pytest.mark.skipif(not devices(), reason="no OpenCL device")
 
 import pyclgemm.dask as pd  # noqa: E402
 from pyclgemm.dask.placement import _shared_out, best_grid  # noqa: E402
+from tests.support.clusters import cpu_cluster  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def client():
     """A client of four processes that share the best CPU."""
-    rank = next(number for number, one in enumerate(devices()) if one.traits.type == "cpu")
-    cluster = pd.local_cluster([rank] * 4, dashboard_address=None)
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+    with cpu_cluster(4) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(4)
         yield client
 
@@ -166,8 +165,7 @@ def test_a_killed_worker_changes_no_result(client):
 
 
 def test_workers_in_one_process_pass_blocks_on_without_copies():
-    rank = next(number for number, one in enumerate(devices()) if one.traits.type == "cpu")
-    cluster = pd.local_cluster([rank] * 2, processes=False, dashboard_address=None)
+    cluster = cpu_cluster(2, processes=False)
     with cluster, distributed.Client(cluster) as client, client.as_current():
         client.wait_for_workers(2)
         assert set(client.run(os.getpid).values()) == {os.getpid()}

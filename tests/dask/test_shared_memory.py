@@ -15,10 +15,10 @@ distributed = pytest.importorskip("distributed")
 
 from distributed.protocol.serialize import deserialize, serialize  # noqa: E402
 
-import pyclgemm.dask as pd  # noqa: E402
 from pyclgemm.dask import shared_memory  # noqa: E402
 from pyclgemm.dask.shared_memory import FAMILY, SharedMemory, can_share  # noqa: E402
 from pyclgemm.device.queues import devices  # noqa: E402
+from tests.support.clusters import cpu_cluster  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not can_share(), reason="no files in memory that can be shared")
 SIDE, LEAST = 1024, 1 << 20
@@ -38,9 +38,7 @@ def client():
     """A client of two processes."""
     if not devices():
         pytest.skip("no OpenCL device")
-    rank = next(number for number, one in enumerate(devices()) if one.traits.type == "cpu")
-    cluster = pd.local_cluster([rank] * 2, dashboard_address=None)
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
+    with cpu_cluster(2) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(2)
         client.run(share_from_least)
         yield client
