@@ -244,10 +244,31 @@ class LaunchSequence:
         numbers += scalars
         if wait_for is not None:
             events += checked_events(wait_for)
-        if get_ident() == MAIN_THREAD:
+        others = self._other_queues(arrays)
+        if get_ident() == MAIN_THREAD and not others:
             return self._enqueue(arrays, out, buffers, numbers, events, add_event)
         with InRuntime():
-            return self._enqueue(arrays, out, buffers, numbers, events, add_event)
+            for queue in others:
+                queue.flush()
+            event = self._enqueue(arrays, out, buffers, numbers, events, add_event)
+            if others:
+                self._queue.flush()
+        return event
+
+    def _other_queues(self, arrays: Sequence[Any]) -> list[cl.CommandQueue]:
+        """The queues of these arrays other than this one.
+
+        A command may wait for ever for an event of another queue that was not flushed (OpenCL's
+        clFlush). An event does not keep its queue alive, but an array does. So its queue is flushed
+        before a launch on another, and that one after it, as the launch's event is the array's now.
+        """
+        others: list[cl.CommandQueue] = []
+        for array in arrays:
+            queue = getattr(array, "queue", None)
+            # `==` calls C++; `!=` would come to it by Python, which costs twice the time.
+            if not (queue is None or queue == self._queue or queue in others):
+                others.append(queue)
+        return others
 
     def _check_apart(self, arrays: Sequence[Any], out: Any) -> None:
         """Raise `ArgumentError` if an operand shares elements with the result."""

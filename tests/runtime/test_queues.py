@@ -75,6 +75,22 @@ def test_alternating_queues_onto_one_destination(context, rng):
     np.testing.assert_array_less(abs(out.get() - expected.value), 2 * expected.bound)
 
 
+def test_queues_that_wait_for_each_other_are_flushed(context, rng, monkeypatch):
+    # Without it a runtime that sends commands in batches may wait for ever.
+    first, second = (cl.CommandQueue(context) for _ in range(2))
+    hosts = draw(rng, (33, 33), (33, 33))
+    a, b, out = upload(first, *hosts, np.zeros((33, 33), np.float32))
+    flushed, flush = [], cl.CommandQueue.flush
+    monkeypatch.setattr(
+        cl.CommandQueue, "flush", lambda queue: (flushed.append(queue), flush(queue))
+    )
+    for queue, expected in [(first, []), (second, [first, second]), (first, [])]:
+        flushed.clear()
+        pyclgemm.gemm(queue, a, b, out, beta=1, out=out)
+        assert flushed == expected
+    assert_gemm(out, *hosts, alpha=3)
+
+
 @pytest.mark.parametrize("onto_one", [False, True], ids=["one operand", "one destination"])
 def test_many_calls_do_not_block(fresh_queue, gate, arrays, hosts, onto_one):
     out = cl_array.empty(fresh_queue, (37, 29), np.float32) if onto_one else None
