@@ -20,7 +20,7 @@ end of the last product of a burst. It excludes transfers, building of kernels a
 Whether it includes the host's time depends on the contender:
 
 - ``pyclgemm`` (a plan's call), ``pyclgemm.packed``, ``DenseLayer`` and ``CLBlast`` on a GPU: not
-  for products below 200 us. These are enqueued behind a kernel that holds the queue, whose own time
+  for products below 2 ms. These are enqueued behind a kernel that holds the queue, whose own time
   is subtracted (`pyclgemm.measure.filled_queue`). Longer products hide the host's time and are
   timed from the first call of the burst.
 - ``pyclgemm.gemm``: yes, from the first call of the burst, as in a user's loop. The host needs

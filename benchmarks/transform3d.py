@@ -6,7 +6,7 @@
 Every level is checked against L1 first. A repetition is a number of tasks: transforms of all
 functions. Tasks rotate among more sets of tensors than a cache holds. Levels and rivals take turns.
 The clock includes the launches of a repetition and the wait for the last one. On a GPU two or more
-tasks below 200 us are enqueued behind a kernel that holds the queue, so the host's time does not
+tasks below 2 ms are enqueued behind a kernel that holds the queue, so the host's time does not
 count. Each time is compared with the roofline: each tensor read once and written once at the
 bandwidth of a large copy in the same run.
 """

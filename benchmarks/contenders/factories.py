@@ -86,14 +86,14 @@ def describe_clocks(names: Iterable[str], *, fills_queue: bool, on_cpu: bool) ->
     Examples
     --------
     >>> describe_clocks(["pyclgemm", "CLBlast", "cuBLAS"], fills_queue=True, on_cpu=False)
-    'pyclgemm, CLBlast: device alone below 200 us (queue filled ahead), else host; cuBLAS: CUDA graph'
+    'pyclgemm, CLBlast: device alone below 2 ms (queue filled ahead), else host; cuBLAS: CUDA graph'
     >>> describe_clocks(["pyclgemm", "NumPy"], fills_queue=False, on_cpu=True)
     'pyclgemm, NumPy: host, each product waited for'
     >>> describe_clocks(["pyclgemm.queued"], fills_queue=False, on_cpu=True)
     'pyclgemm.queued: host, the last of a burst waited for'
     """  # noqa: E501
     host = "host, each product waited for" if on_cpu else "host"
-    short = f"device alone below {1e6 * LONGEST_PRODUCT:.0f} us (queue filled ahead), else {host}"
+    short = f"device alone below {1e3 * LONGEST_PRODUCT:g} ms (queue filled ahead), else {host}"
     clocks: dict[str, list[str]] = {}
     for name in names:
         if name in _IN_GRAPHS:

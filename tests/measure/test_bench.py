@@ -75,8 +75,9 @@ def test_contenders_take_turns_with_pauses():
     assert "".join(order).endswith("abbaabbaabbaab")
     assert samples(timings) == [7, 7]
     assert timings["a"].median == pytest.approx(1e-3, rel=0.01)
-    rested = sum(time.pauses)
-    assert rested == pytest.approx(2.0 * (time.seconds - rested), rel=0.01)
+    before, *pauses = time.pauses
+    worked = time.seconds - before - sum(pauses)
+    assert sum(pauses) == pytest.approx(2.0 * worked, rel=0.01)
 
 
 def test_the_order_can_be_shuffled_and_the_reported_progress_adds_up_to_one():
@@ -93,7 +94,16 @@ def test_pauses_are_limited_and_last_until_idle_threads_sleep():
     quick.unrest = 0.2
     run([quick, slow], rounds=1)
     # At the start, after two calibrating bursts of the first, one of the second, and a round.
-    assert quick.time.pauses == pytest.approx([0.2, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
+    assert quick.time.pauses == pytest.approx([0.016, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
+
+
+@pytest.mark.parametrize(("busy", "begin"), [(0.0, 0.0), (0.11, 0.11), (9.0, 0.5)])
+def test_a_bench_begins_when_the_threads_of_the_process_rest_or_after_half_a_second(busy, begin):
+    begun = []
+    (contender,) = fakes(1e-3, then=lambda one: begun.append(one.time.seconds))
+    contender.time.busy_until = busy
+    run([contender])
+    assert begun[0] == pytest.approx(begin, abs=0.033)
 
 
 @pytest.mark.parametrize(

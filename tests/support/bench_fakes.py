@@ -9,9 +9,10 @@ class FakeTime:
     def __init__(self):
         self.seconds = 0.0
         self.pauses = []
+        self.busy_until = 0.0  # until then some threads work
 
     def clock(self):
-        return Clock(lambda: self.seconds, self._sleep)
+        return Clock(lambda: self.seconds, self._sleep, lambda: min(self.seconds, self.busy_until))
 
     def _sleep(self, seconds):
         self.seconds += seconds
