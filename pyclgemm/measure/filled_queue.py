@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -43,6 +43,8 @@ _LEAST_CALLS, _MOST_CALLS, _MOST_LAUNCHES = 8, 200, 500
 _HOLD_CALL, _SPARE_HOLD, _LONGEST_HOLD = 14e-6, 0.3e-3, 0.04
 #: Tries to take a sample, and to find the number of calls.
 _TRIES, _LAYOUTS = 12, 8
+#: Times of a call in bursts of different length differ by less than this factor.
+_AGREEING = 1.5
 #: Least and most times of the blocker alone whose median counts: a single time that the machine had
 #: interrupted would make the calls seem too fast.
 _LEAST_ALONE, _MOST_ALONE = 3, 5
@@ -198,6 +200,19 @@ def _spread(times: Collection[float]) -> float:
     return ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]
 
 
+def _half(calls: int, step: int) -> int:
+    return max(1, calls // 2 // step) * step
+
+
+def _agree(burst: Burst, half: Burst) -> bool:
+    """Whether the calls of a burst take as long as those of half of it.
+
+    If the blocker alone seems slower than it is with calls behind it, the fewer calls seem faster.
+    """
+    ratio = burst.sample() / half.sample()
+    return 1 / _AGREEING < ratio < _AGREEING
+
+
 def fill_queue(
     contender: Contender, wanted_calls: int, blocker: Blocker, clock: Clock, takes: int = 1
 ) -> Burst | None:
@@ -208,8 +223,9 @@ def fill_queue(
     for _ in range(_LAYOUTS):
         burst = Burst(contender, calls, clock, blocker, takes)
         try:
-            burst.sample()
-            return burst
+            if _agree(burst, replace(burst, calls=_half(calls, contender.step), samples=[])):
+                return burst
+            calls = min(2 * calls, most)
         except BlockerVariesError:  # the machine may have been interrupted during calibration
             calls = min(2 * calls, most)
         except QueueNotFilledError:

@@ -284,6 +284,20 @@ def test_a_busy_host_makes_no_product_seem_faster(takes, rng):
     assert min(timing.samples) >= 1e-6
 
 
+@pytest.mark.parametrize("late", [50e-6, 200e-6, 390e-6])
+def test_a_blocker_that_is_slower_alone_makes_no_product_seem_faster(late):
+    contender = fake()
+    enqueue = contender.enqueue
+
+    def slower_alone(calls):
+        contender.device.add(0.0 if calls else late)
+        enqueue(calls)
+
+    contender.enqueue = slower_alone
+    timing = run([contender], Pace(0.004, 4.0, rounds=9))["x"]  # 200 calls take 400 us
+    assert min(timing.samples) >= 1.5e-6
+
+
 def test_commands_behind_the_blocker_wait_for_its_end(fresh_queue):
     still_holding = QueueBlocker(fresh_queue).hold(0.02)
     after = cl.enqueue_marker(fresh_queue)
