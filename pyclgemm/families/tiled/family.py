@@ -159,7 +159,7 @@ class _TiledFamily(family.Family[Tiled]):
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
         copies = traits.has_async_copy and is_staged_as_stored(dtype)
         axes: dict[str, tuple[int, ...]] = {
-            "ITEM_M": (1, 2, 4, 8, 16), "ITEM_N": (1, 2, 4, 8, 16),
+            "ITEM_M": (1, 2, 4, 6, 8, 12, 16), "ITEM_N": (1, 2, 4, 6, 8, 12, 16),
             "MDIMC": (2, 4, 8, 16, 32), "NDIMC": (2, 4, 8, 16, 32),
             "KWG": (8, 16, 32, 64, 128), "KWI": (2, 4, 8, 16, 32), "VWM": widths, "VWN": widths,
             "COPY_A": (0, 1, 2), "COPY_B": (0, 1, 2), "PAD_A": (0, 1), "PAD_B": (0, 1),
