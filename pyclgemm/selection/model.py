@@ -31,9 +31,9 @@ from .predictor import Predictor
 from .records import Match, Record, Source, kind_of
 from .residuals import WIDEST, Corrections, Residuals, Weights
 
-#: Logarithm of the factor by which the time of a configuration without nearby measurements is
-#: raised in comparisons: the least of many uncertain predictions tends to be too low.
-_DOUBT = 0.15
+#: The time of a configuration without nearby measurements is raised in comparisons by so many times
+#: what predictions of its family are off by: the least of many uncertain ones tends to be too low.
+_DOUBT = 1.5
 #: Weight, as an exponent, of the time if the matrices are in a CPU's cache. It counts for a packed
 #: B, which is used again and again. Where memory limits all configurations alike, the one that
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
@@ -238,6 +238,9 @@ class Candidates:
         predictor.prepare(_widest(problem))
         self.files = [(config, candidates[config]) for config in predictor.configs]
         self.weights = Weights(known.residuals, predictor.configs, predictor.work)
+        spread_of = known.residuals.spread
+        #: How far predictions of each configuration's family are off, as a logarithm.
+        self.spreads = np.array([spread_of(config.family) for config in predictor.configs])
 
 
 class Ranking:
@@ -249,6 +252,7 @@ class Ranking:
         self._may_be_cached = problem.packed is not None and problem.packed.form == "panels"
         packs = self._table.packs.astype(int)
         self._corrections = Corrections(candidates.weights, problem, packs)
+        self._caution = _DOUBT * candidates.spreads
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
@@ -269,7 +273,7 @@ class Ranking:
         errors, doubt = self._corrections.at(sizes)
         predicted = self._table.seconds(*sizes)
         expected = predicted * np.exp(errors)
-        compared = expected * np.exp(_DOUBT * doubt)
+        compared = expected * np.exp(self._caution * doubt)
         if self._may_be_cached:
             compared *= (self._table.seconds(*sizes, in_cache=True) / predicted) ** _CACHED
         return expected, compared, doubt

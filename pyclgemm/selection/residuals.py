@@ -10,6 +10,7 @@ are solved separately, once. A correction is then a weighted sum over the measur
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -35,6 +36,8 @@ _OWN, _ALIKE, _FAMILY = 0.03, 0.04, 0.04
 _NOISE = {"gpu": 0.004, "cpu": 0.05}
 #: Times of a device that tell half of its speed.
 _FEW = 3
+#: The typical error of a family without times, and the number of times that count as much.
+_TYPICAL, _PRIOR_TIMES = 0.13, 10
 #: Elements of the widest vectors that kernels for few rows load.
 WIDEST = 8
 #: Most operands that a kernel may pack.
@@ -75,8 +78,10 @@ class Residuals:
         errors = np.log(seconds / table.seconds(*sizes.T))
         errors -= _offsets(errors, np.array(sources, int))
         self.weights = np.zeros(len(errors))
+        #: How far predictions of each family are off, as a logarithm.
+        self.spreads: dict[str, float] = {}
         config_numbers = _numbered(configs)
-        for times in self.families.values():
+        for name, times in self.families.items():
             features, octaves = self.features[times], self.octaves[:, times].T
             packs = self.packs[times]
             configs_here, layouts_here = config_numbers[times], self._layouts[times]
@@ -87,11 +92,27 @@ class Residuals:
             covariance *= _nearness(_squares(octaves, octaves))
             covariance *= np.where(layouts_here[:, None] == layouts_here, 1.0, _OTHER_LAYOUT)
             covariance[np.diag_indices(len(errors[times]))] += _NOISE[device]
-            self.weights[times] = np.linalg.solve(covariance, errors[times])
+            # Half of the digits take half of the time; the second line gives the weights the rest.
+            inverse = np.linalg.inv(covariance.astype(np.float32))
+            weights = inverse @ errors[times]
+            weights += inverse @ (errors[times] - covariance @ weights)
+            self.weights[times] = weights
+            # What each time would be off by if it were left out (Rasmussen and Williams, 5.4.2).
+            self.spreads[name] = _spread(weights / np.diag(inverse))
+
+    def spread(self, family: str) -> float:
+        """How far predictions of a family are off, as a logarithm."""
+        return self.spreads.get(family, _TYPICAL)
 
     def likeness(self, problem: GemmProblem) -> Column:
         """The factor of each time's covariance with products of the layouts of `problem`."""
         return np.where(self._layouts == self._numbers.get(_layout(problem)), 1.0, _OTHER_LAYOUT)
+
+
+def _spread(errors: Column) -> float:
+    """The root mean square of some errors and of typical ones."""
+    squares = _PRIOR_TIMES * _TYPICAL**2 + float(errors @ errors)
+    return math.sqrt(squares / (_PRIOR_TIMES + len(errors)))
 
 
 def _offsets(errors: Column, sources: NDArray[np.int_]) -> Column:

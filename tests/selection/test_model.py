@@ -168,6 +168,24 @@ def test_configurations_that_are_like_the_measured_one_are_corrected_too():
     assert ratios[0] > 1.2 * ratios[1] and ratios[-2] > 1.2
 
 
+def test_a_family_whose_predictions_were_far_off_is_compared_with_more_caution():
+    texts = [f"{side}x{side}x{depth}" for side in (64, 512, 4096) for depth in (16, 256, 4096)]
+    wanted = problem_of("16x20000x9000")
+
+    def caution(factors):
+        """By how much the times of DIRECT and of LARGE are raised for a distant product."""
+        records = [slower(text, one, DIRECT) for text, one in zip(texts, factors, strict=True)]
+        records.append(slower("1024x1024x1024", 1.0))
+        ranking = known_of(wanted, gpu(), a_database(measured(records))).ranking(wanted)
+        expected, compared, _ = ranking.seconds(wanted)
+        configs = [config for config, _ in ranking.candidates]
+        return [(compared / expected)[configs.index(one)] for one in (DIRECT, LARGE)]
+
+    (steady, other), (scattered, same) = caution([1.0] * 9), caution([3.0, 1 / 3, 1.0] * 3)
+    assert 1 < steady < 0.8 * scattered
+    assert same == pytest.approx(other)
+
+
 def test_a_file_of_another_device_tells_how_configurations_compare_and_not_its_speed():
     texts = [f"{side}x{2 * side}x1024" for side in range(512, 2048, 48)]
     own = measured([slower(text, 1.5) for text in texts])
