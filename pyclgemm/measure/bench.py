@@ -39,7 +39,7 @@ _MOST_CALLS = 2**20
 OPENBLAS_UNREST = 0.2
 #: The process is idle if its threads work for less than this part of a pause. The pause has as many
 #: seconds as the longest tick by which systems count such work. A bench waits at most some seconds.
-_IDLE, _PAUSE, _LONGEST_WAIT = 0.2, 0.016, 0.5
+_IDLE, _PAUSE, _LONGEST_WAIT = 0.2, 0.016, 0.3
 
 
 @dataclass(frozen=True)

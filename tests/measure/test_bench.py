@@ -97,8 +97,8 @@ def test_pauses_are_limited_and_last_until_idle_threads_sleep():
     assert quick.time.pauses == pytest.approx([0.016, 2e-3, 0.2, 2.0, 0.2, 2.0], rel=0.1)
 
 
-@pytest.mark.parametrize(("busy", "begin"), [(0.0, 0.0), (0.11, 0.11), (9.0, 0.5)])
-def test_a_bench_begins_when_the_threads_of_the_process_rest_or_after_half_a_second(busy, begin):
+@pytest.mark.parametrize(("busy", "begin"), [(0.0, 0.0), (0.11, 0.11), (9.0, 0.3)])
+def test_a_bench_begins_when_the_threads_of_the_process_rest_or_after_0_3_s(busy, begin):
     begun = []
     (contender,) = fakes(1e-3, then=lambda one: begun.append(one.time.seconds))
     contender.time.busy_until = busy
