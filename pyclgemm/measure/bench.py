@@ -173,10 +173,11 @@ class Bench:
         """
         rounds = rounds or self._pace.rounds
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._contenders)))
-        wait_until_idle(self._clock)
-        for contender in self._contenders:
-            if contender not in self._bursts:
-                self._bursts[contender] = self._burst(contender)
+        new = [one for one in self._contenders if one not in self._bursts]
+        if new:  # their results were perhaps checked just now
+            wait_until_idle(self._clock)
+        for contender in new:
+            self._bursts[contender] = self._burst(contender)
         begin = self._clock.now()
         for done in range(1, rounds + 1):
             order = list(self._contenders)

@@ -88,7 +88,7 @@ class QueueNotFilledError(RuntimeError):
 
 
 class BlockerVariesError(QueueNotFilledError):
-    """The calls take less time than the blocker's time varies."""
+    """The blocker's time varies by more than the calls take, or by a large part of that."""
 
 
 class QueueBlocker:
@@ -200,17 +200,19 @@ def _spread(times: Collection[float]) -> float:
     return ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]
 
 
-def _half(calls: int, step: int) -> int:
-    return max(1, calls // 2 // step) * step
+def _check_half(burst: Burst) -> None:
+    """Raise `BlockerVariesError` unless half of a burst's calls take about half of its time.
 
-
-def _agree(burst: Burst, half: Burst) -> bool:
-    """Whether the calls of a burst take as long as those of half of it.
-
-    If the blocker alone seems slower than it is with calls behind it, the fewer calls seem faster.
+    If the blocker is slower alone than with calls behind it, fewer calls seem faster.
     """
+    step = burst.contender.step
+    half = replace(burst, calls=max(1, burst.calls // 2 // step) * step, samples=[])
     ratio = burst.sample() / half.sample()
-    return 1 / _AGREEING < ratio < _AGREEING
+    if not 1 / _AGREEING < ratio < _AGREEING:
+        raise BlockerVariesError(
+            f"a call of {burst.contender.name} takes {ratio:.3g} times as long in bursts of "
+            f"{burst.calls} as in those of {half.calls}"
+        )
 
 
 def fill_queue(
@@ -223,9 +225,8 @@ def fill_queue(
     for _ in range(_LAYOUTS):
         burst = Burst(contender, calls, clock, blocker, takes)
         try:
-            if _agree(burst, replace(burst, calls=_half(calls, contender.step), samples=[])):
-                return burst
-            calls = min(2 * calls, most)
+            _check_half(burst)
+            return burst
         except BlockerVariesError:  # the machine may have been interrupted during calibration
             calls = min(2 * calls, most)
         except QueueNotFilledError:

@@ -158,6 +158,7 @@ class _TiledFamily(family.Family[Tiled]):
         size = stored_bytes(dtype)
         widths = tuple(width for width in (1, 2, 4, 8) if width * size <= 16)
         copies = traits.has_async_copy and is_staged_as_stored(dtype)
+        # With 6 or 12 rows, tiles between powers of two leave fewer units idle in the last round.
         axes: dict[str, tuple[int, ...]] = {
             "ITEM_M": (1, 2, 4, 6, 8, 12, 16), "ITEM_N": (1, 2, 4, 6, 8, 12, 16),
             "MDIMC": (2, 4, 8, 16, 32), "NDIMC": (2, 4, 8, 16, 32),
