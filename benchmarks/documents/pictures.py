@@ -153,5 +153,5 @@ def pictures() -> dict[str, Callable[[Path], None]]:
         "unseen-h200": _unseen("h200/2026-11-29-unseen"),
         "unseen-h100": _unseen("h100/2026-11-28-unseen"),
         "unseen-xeon": _unseen("xeon/2026-11-24-unseen"),
-        "unseen-epyc": _unseen("epyc/2026-11-28-unseen"),
+        "unseen-epyc": _unseen("epyc/2026-11-29-unseen"),
     }

@@ -410,7 +410,7 @@ def _xeon_unseen() -> str:
 
 @table("epyc-unseen")
 def _epyc_unseen() -> str:
-    return _unseen("epyc/2026-11-28-unseen")
+    return _unseen("epyc/2026-11-29-unseen")
 
 
 @table("h100-transform3d")
