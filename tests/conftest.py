@@ -11,12 +11,14 @@ from dataclasses import replace
 from unittest.mock import patch
 from zlib import crc32
 
+# Several processes test on the same CPUs. NumPy's threads would keep them busy after a reference.
+os.environ.setdefault("PYCLGEMM_PIN_THREADS", "0")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+# isort: split
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-
-# Several processes test on the same CPUs.
-os.environ.setdefault("PYCLGEMM_PIN_THREADS", "0")
 
 import pyclgemm  # noqa: F401 - first: it makes runtimes that came as Python packages visible
 
