@@ -175,7 +175,7 @@ class Bench:
         self._pace = replace(self._pace, rounds=rounds).shortened(max(1, len(self._contenders)))
         new = [one for one in self._contenders if one not in self._bursts]
         if new:  # their results were perhaps checked just now
-            wait_until_idle(self._clock)
+            _wait_until_idle(self._clock)
         for contender in new:
             self._bursts[contender] = self._burst(contender)
         begin = self._clock.now()
@@ -229,7 +229,7 @@ class Bench:
             self._clock.sleep(self._pace.rest_after(worked, contender.unrest))
 
 
-def wait_until_idle(clock: Clock) -> None:
+def _wait_until_idle(clock: Clock) -> None:
     """Wait until the threads of this process rest.
 
     Those of OpenBLAS keep all cores busy for a while after a reference was computed. On an H200's

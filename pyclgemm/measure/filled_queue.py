@@ -200,18 +200,18 @@ def _spread(times: Collection[float]) -> float:
     return ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]
 
 
-def _check_half(burst: Burst) -> None:
-    """Raise `BlockerVariesError` unless half of a burst's calls take about half of its time.
+def _check_length(burst: Burst) -> None:
+    """Raise `BlockerVariesError` unless calls take as long in a burst of another length.
 
     If the blocker is slower alone than with calls behind it, fewer calls seem faster.
     """
-    step = burst.contender.step
-    half = replace(burst, calls=max(1, burst.calls // 2 // step) * step, samples=[])
-    ratio = burst.sample() / half.sample()
+    calls, step = burst.calls, burst.contender.step
+    other = replace(burst, calls=calls // 2 // step * step or 2 * calls, samples=[])
+    ratio = burst.sample() / other.sample()
     if not 1 / _AGREEING < ratio < _AGREEING:
         raise BlockerVariesError(
             f"a call of {burst.contender.name} takes {ratio:.3g} times as long in bursts of "
-            f"{burst.calls} as in those of {half.calls}"
+            f"{calls} as in those of {other.calls}"
         )
 
 
@@ -225,7 +225,7 @@ def fill_queue(
     for _ in range(_LAYOUTS):
         burst = Burst(contender, calls, clock, blocker, takes)
         try:
-            _check_half(burst)
+            _check_length(burst)
             return burst
         except BlockerVariesError:  # the machine may have been interrupted during calibration
             calls = min(2 * calls, most)

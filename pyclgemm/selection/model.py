@@ -31,8 +31,9 @@ from .predictor import Predictor
 from .records import Match, Record, Source, kind_of
 from .residuals import WIDEST, Corrections, Residuals, Weights
 
-#: The time of a configuration without nearby measurements is raised in comparisons by so many times
-#: what predictions of its family are off by: the least of many uncertain ones tends to be too low.
+#: Comparisons raise the time of a configuration without nearby measurements: the least of many
+#: uncertain predictions tends to be too low. They raise it by this multiple of the typical error of
+#: its family; both are logarithms.
 _DOUBT = 1.5
 #: Weight, as an exponent, of the time if the matrices are in a CPU's cache. It counts for a packed
 #: B, which is used again and again. Where memory limits all configurations alike, the one that
@@ -239,8 +240,8 @@ class Candidates:
         self.files = [(config, candidates[config]) for config in predictor.configs]
         self.weights = Weights(known.residuals, predictor.configs, predictor.work)
         spread_of = known.residuals.spread
-        #: How far predictions of each configuration's family are off, as a logarithm.
-        self.spreads = np.array([spread_of(config.family) for config in predictor.configs])
+        #: By how much the time of each configuration is raised at most, as a logarithm.
+        self.caution = _DOUBT * np.array([spread_of(one.family) for one in predictor.configs])
 
 
 class Ranking:
@@ -252,7 +253,7 @@ class Ranking:
         self._may_be_cached = problem.packed is not None and problem.packed.form == "panels"
         packs = self._table.packs.astype(int)
         self._corrections = Corrections(candidates.weights, problem, packs)
-        self._caution = _DOUBT * candidates.spreads
+        self._caution = candidates.caution
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
