@@ -34,12 +34,17 @@ _SHORTEST = 1e-3
 _NEARLY = 0.8
 #: Calibration increases the number of calls by at most this factor, and to at most this number.
 _GROWTH = 16.0
+#: Seconds of bursts that no interruption of the machine makes seem long.
+_CERTAIN = 0.5
 _MOST_CALLS = 2**20
 #: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and keep cores busy.
 OPENBLAS_UNREST = 0.2
 #: The process is idle if its threads work for less than this part of a pause. The pause has as many
 #: seconds as the longest tick by which systems count such work. A bench waits at most some seconds.
 _IDLE, _PAUSE, _LONGEST_WAIT = 0.2, 0.016, 0.3
+
+#: The clocks of a timing: that of the host, or the queue, without the host's time.
+HOST, QUEUE_FILLED = "host", "queue filled"
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,7 @@ class Pace:
     seconds: float = math.inf  # no round starts later; bursts shorten so that all rounds fit
     least_rounds: int = 1  # rounds that run in any case
     longest_rest: float = 2.0  # seconds; a longer pause has no effect
-    # Measurements behind the blocker; a sample is their median. If there are several, calibration
-    # times a burst that seems long enough twice.
-    takes: int = 1
+    takes: int = 1  # measurements behind the blocker; a sample is their median
 
     def shortened(self, contenders: int) -> Pace:
         """Shorten bursts so that all rounds, and three for calibration, fit into the time."""
@@ -130,7 +133,7 @@ class Timing:
 
     calls: int  # of a burst
     samples: tuple[float, ...]
-    clock_name: str = "host"  # or "queue filled": without the host's time
+    clock_name: str = HOST  # or `QUEUE_FILLED`
 
     @property
     def median(self) -> float:
@@ -199,7 +202,7 @@ class Bench:
         timings = {}
         for contender, burst in self._bursts.items():
             if burst.samples:
-                clock = "queue filled" if burst.blocker else "host"
+                clock = QUEUE_FILLED if burst.blocker else HOST
                 timings[contender.name] = Timing(burst.calls, tuple(burst.samples), clock)
         return timings
 
@@ -261,10 +264,10 @@ def calibrate(contender: Contender, pace: Pace, clock: Clock) -> tuple[int, floa
 
 
 def _burst_seconds(contender: Contender, calls: int, pace: Pace, clock: Clock) -> float:
-    """Seconds of a burst, which is timed twice if it seems long enough and the pace has takes."""
+    """Seconds of a burst, which is timed twice if it seems long enough."""
     burst = Burst(contender, calls, clock)
     elapsed = calls * burst.sample()
-    if pace.takes == 1 or elapsed < _NEARLY * pace.burst:
+    if not _NEARLY * pace.burst <= elapsed < _CERTAIN:
         return elapsed
     # An interruption of the machine seldom occurs twice.
     clock.sleep(pace.rest_after(elapsed))

@@ -33,8 +33,8 @@ from ..device.probe import summary
 from ..device.traits import DeviceTraits
 from ..errors import ConfigError, KernelBuildError, LaunchError, PyclgemmError, UnsupportedError
 from ..families.registry import violations
-from ..measure.bench import Bench, Timing, pace_for
-from ..measure.filled_queue import Blocker, blocker_of
+from ..measure.bench import HOST, QUEUE_FILLED, Bench, Pace, Timing, pace_for
+from ..measure.filled_queue import LONGEST_PRODUCT, Blocker, Clock, Contender, blocker_of
 from ..problem.precision import Precision, resolve_precision
 from ..runtime.compile_pool import CompilePool
 from ..selection.overrides import kernel_sources
@@ -42,6 +42,8 @@ from .process import FINE, Outcome, Trial, trial_from_json
 
 #: By number of rounds: the factor over the rival's time that ends the trial of a candidate.
 _SLOWER = {1: 1.3, 3: 1.06}
+#: Seconds after which contenders are timed again on a busy host.
+_PAUSES = (0.1, 0.3, 1.0)
 
 
 class DeviceLostError(Exception):
@@ -62,6 +64,7 @@ class TrialBench:
         self._precision = precision
         self._store = OperandStore(self._queue)
         self._blocker: Blocker | None = None
+        self._fills_queues = False  # whether the host has filled a queue ahead of the device
         self._compilers = CompilePool(self._queue.device)
         self._started: dict[Trial, list[KernelSource]] = {}  # the kernels of prepared trials
 
@@ -91,10 +94,15 @@ class TrialBench:
                 self._require_device()
         if self._blocker is None:
             self._blocker = blocker_of(self._queue)
-        bench = Bench(pace_for("tuner", self._traits.type))
-        for name, plan in contenders.items():
-            bench.add(plan_contender(name, operands, plan, self._blocker))
-        timings = bench.run(enough=clearly_slower)
+        timings = timed(
+            [
+                plan_contender(name, operands, plan, self._blocker)
+                for name, plan in contenders.items()
+            ],
+            pace_for("tuner", self._traits.type),
+            fills_queues=self._fills_queues,
+        )
+        self._fills_queues |= any(one.clock_name == QUEUE_FILLED for one in timings.values())
         rival = timings.get("rival")
         return Outcome(FINE, timings["candidate"].median, rival.median if rival else None)
 
@@ -121,6 +129,28 @@ class TrialBench:
         except cl.Error:
             pass
         raise DeviceLostError
+
+
+def timed(
+    contenders: Sequence[Contender], pace: Pace, *, fills_queues: bool, clock: Clock | None = None
+) -> dict[str, Timing]:
+    """Time contenders in turn, short ones without the host's time if the host `fills_queues`.
+
+    A host that is busy, as with compiling the next kernels, may fail to fill a queue once. Its time
+    is then most of a small product's: contenders are timed again after a pause.
+    """
+    clock = clock or Clock()
+    for pause in (*_PAUSES, 0.0):
+        timings = Bench(pace, *contenders, clock=clock).run(enough=clearly_slower)
+        if not (fills_queues and any(map(_is_of_host, timings.values()))):
+            break
+        clock.sleep(pause)
+    return timings
+
+
+def _is_of_host(timing: Timing) -> bool:
+    """Whether a timing of a short product includes the host's time."""
+    return timing.clock_name == HOST and timing.median < LONGEST_PRODUCT
 
 
 def clearly_slower(timings: Mapping[str, Timing]) -> bool:

@@ -22,6 +22,7 @@ from pyclgemm.problem.shape import GemmShape
 from pyclgemm.runtime import build
 from pyclgemm.tuning import worker
 from pyclgemm.tuning.process import Trial, TrialProcess
+from tests.support.bench_fakes import FakeContender, FakeDevice
 from tests.support.databases import DIRECT
 from tests.support.reference import DTYPES
 from tests.support.system import ROOT
@@ -65,6 +66,30 @@ def test_a_right_result_is_timed(bench):
     outcome = bench.run(Trial(SHAPE, CONFIG))
     assert (outcome.status, outcome.reason, outcome.rival_seconds) == ("fine", "", None)
     assert 0 < outcome.seconds < 1
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "fills_queues", "clock", "seconds"),
+    [
+        (0.0, True, "queue filled", 2e-6), (1.5, True, "queue filled", 2e-6),
+        (1e3, True, "host", 9e-6), (1.5, False, "host", 9e-6),
+    ],
+)  # fmt: skip
+def test_a_short_product_of_a_busy_host_is_timed_again(disturbed, fills_queues, clock, seconds):
+    device = FakeDevice()
+
+    def disturb(contender):
+        """Until then the host runs its other work first, so that the device waits for it."""
+        if device.time.seconds < disturbed:
+            contender.finish()
+
+    contender = FakeContender(device, blocker=device, then=disturb)
+    pace = Pace(0.004, 0.5, 7)
+    timing = worker.timed([contender], pace, fills_queues=fills_queues, clock=device.time.clock())[
+        "x"
+    ]
+    assert timing.clock_name == clock
+    assert timing.median == pytest.approx(seconds, rel=0.05)
 
 
 def test_a_rival_is_timed_too_and_its_failure_is_not_the_candidates(bench, monkeypatch):
