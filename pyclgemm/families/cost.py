@@ -308,7 +308,11 @@ class WorkTable:
         self._units = float(units)
         self.work = _columns(work, Work)
         self.work["grain"] = np.where(self.work["grain"], self.work["grain"], self.work["columns"])
-        self._swapped, self._fills = self.work["swapped"] > 0, self.work["fill"] > 0
+        self._fills = self.work["fill"] > 0
+        # Most tables need less arithmetic: no swapped rows, one tile for each work-group.
+        swapped = self.work["swapped"] > 0
+        self._swapped = swapped if swapped.any() else None
+        self._has_many_tiles = bool((self.work["tiles"] > 1).any())
         self._set(_columns(coefficients, Coefficients))
 
     def _set(self, c: Mapping[str, Any]) -> None:
@@ -339,8 +343,13 @@ class WorkTable:
         table._set(coefficients)
         return table
 
-    def with_layouts(self, laid: Terms, swapped: NDArray[np.bool_], *, reads_c: bool) -> WorkTable:
-        """The same with the terms of layouts, which this table must lack."""
+    def with_layouts(
+        self, laid: Terms, swapped: NDArray[np.bool_] | None, *, reads_c: bool
+    ) -> WorkTable:
+        """The same with the terms of layouts, which this table must lack.
+
+        `swapped` states where rows of a tile are columns of the result; None: nowhere.
+        """
         table = copy.copy(self)
         table._terms = self._terms.copy()
         table._terms[: len(_LAID)] += laid
@@ -357,19 +366,28 @@ class WorkTable:
     def seconds(
         self, m: Sizes, n: Sizes, k: Sizes, products: Sizes, *, in_cache: bool = False
     ) -> Column:
-        """The predicted time of each configuration; a size of 0 counts as 1.
+        """The predicted time of each configuration, as in `parts`; a size of 0 counts as 1."""
+        m, n, k = (np.maximum(size, 1) for size in (m, n, k))
+        return total(self.parts(m, n, k, products, in_cache=in_cache))
 
-        Sizes are numbers, or arrays with a size for each configuration. With `in_cache` the
+    def parts(
+        self, m: Sizes, n: Sizes, k: Sizes, products: Sizes, *, in_cache: bool = False
+    ) -> Terms:
+        """The parts of each configuration's predicted time, in rows: see `total`.
+
+        Sizes are positive numbers, or arrays with one for each configuration. With `in_cache` the
         matrices are in a cache before.
         """
         w, fills, units = self.work, self._fills, self._units
         slab, cache, store, start, packed_a, packed_b, _, *others = self._terms
         step, ends, operand, result, join, waiting = others
-        m, n, k = (np.maximum(size, 1) for size in (m, n, k))
-        rows, columns = np.where(self._swapped, n, m), np.where(self._swapped, m, n)
+        rows, columns = m, n
+        if self._swapped is not None:
+            rows, columns = np.where(self._swapped, n, m), np.where(self._swapped, m, n)
         computed = np.ceil(columns / w["grain"]) * w["grain"]
         tiles = np.ceil(rows / w["rows"]) * (computed / w["columns"]) * products
-        tiles = np.where(w["tiles"] > 1, np.ceil(tiles / w["tiles"]), tiles)
+        if self._has_many_tiles:
+            tiles = np.where(w["tiles"] > 1, np.ceil(tiles / w["tiles"]), tiles)
         slabs = np.ceil(k / w["depth"])
         # Without FILL a compute unit computes whole tiles, as many at a time as are resident. With
         # FILL all slabs are divided evenly among the work-groups.
@@ -380,29 +398,48 @@ class WorkTable:
         whole = np.maximum(shared, 1)
         on_unit = np.ceil(groups / units)  # work-groups of the fullest compute unit
         in_turn = np.ceil(on_unit / w["resident"])
-        # A unit full of work-groups is limited by throughput, a lone group by its chain of slabs.
-        # One part stores a split tile.
-        core = _overlapped(
-            on_unit * (shared * slabs * slab + whole * store),
-            in_turn * (shared * slabs * step + whole * ends),
-        )
-        memory = products * ((m * k + k * n) * operand + m * n * result) * (not in_cache)
-        body = _overlapped(core, memory, tiles * slabs * cache / np.minimum(units, groups))
         split = fills & (tiles % groups != 0)
         # If there are more tiles than work-groups, only the last one to two rounds are split.
-        parts = np.minimum(np.maximum(groups, tiles), 3 * groups)
-        packing = products * k * (rows * packed_a + columns * packed_b)
-        total: Column = start + packing + body + split * (parts * join + waiting)
-        return total
+        joined = np.minimum(np.maximum(groups, tiles), 3 * groups)
+        return np.array(
+            [
+                start,
+                products * k * (rows * packed_a + columns * packed_b),
+                split * (joined * join + waiting),
+                # A unit full of work-groups is limited by throughput, a lone group by its chain of
+                # slabs. One part stores a split tile.
+                on_unit * (shared * slabs * slab + whole * store),
+                in_turn * (shared * slabs * step + whole * ends),
+                products * ((m * k + k * n) * operand + m * n * result) * (not in_cache),
+                tiles * slabs * cache / np.minimum(units, groups),
+            ]
+        )
+
+
+#: The number of parts of a predicted time. The first ones follow each other: start, packing,
+#: joining. The others overlap: throughput, the chain of a work-group, memory, cache.
+PARTS, _FOLLOWING = 7, 3
+
+
+def total(parts: Terms) -> Column:
+    """The time of parts; overlapping ones take about as long as the longest.
+
+    Two equal ones take 1.26 times as long as one of them.
+    """
+    following, overlapping = parts[:_FOLLOWING], parts[_FOLLOWING:]
+    seconds: Column = following.sum(0) + np.cbrt((overlapping * overlapping * overlapping).sum(0))
+    return seconds
+
+
+def shares(parts: Terms, seconds: Column) -> Terms:
+    """The relative change of the time `seconds` with each of its parts; they add up to 1."""
+    overlapped = seconds - parts[:_FOLLOWING].sum(0)
+    of_time = parts / seconds
+    of_time[_FOLLOWING:] *= np.square(parts[_FOLLOWING:] / overlapped)
+    return of_time
 
 
 def _columns(rows: Sequence[Any], of: type[Any]) -> dict[str, Column]:
     """An array for each field of many dataclasses."""
     names = [field.name for field in fields(of)]
     return {name: np.array([getattr(row, name) for row in rows], float) for name in names}
-
-
-def _overlapped(*seconds: Column) -> Column:
-    """About the largest of overlapping times; for two equal times 1.26 times one of them."""
-    total: Column = np.cbrt(sum((one * one * one for one in seconds), start=0.0))
-    return total

@@ -19,7 +19,7 @@ from ..codegen.config import VECTOR_BYTES, Config
 from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
-from ..families.cost import Coefficients, Column, Work, WorkTable
+from ..families.cost import Coefficients, Column, Work, WorkTable, total
 from ..families.family import Family
 from ..families.registry import FAMILIES, adapted, family_of, problem_on, violations
 from ..problem.precision import resolve_precision
@@ -34,7 +34,7 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: Comparisons raise the time of a configuration without nearby measurements: the least of many
 #: uncertain predictions tends to be too low. They raise it by this multiple of the typical error of
 #: its family; both are logarithms.
-_DOUBT = 1.5
+_DOUBT = 1.0
 #: Weight, as an exponent, of the time if the matrices are in a CPU's cache. It counts for a packed
 #: B, which is used again and again. Where memory limits all configurations alike, the one that
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
@@ -173,7 +173,7 @@ class Knowledge:
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
         """The records of this very product, the most specific file first; of packed B first."""
         features = features_of(problem)
-        plain = replace(features, packed=False)
+        plain = replace(features, packed=False) if features.packed else features
         known = dict.fromkeys((features, plain, replace(plain, products=None)))
         return [hit for one in known for hit in self._exact.get(one, [])]
 
@@ -261,7 +261,7 @@ class Ranking:
             return
         expected, compared, _ = self.seconds(problem)
         least = expected.min()
-        for number, index in enumerate(np.argsort(compared, kind="stable"), 1):
+        for number, index in enumerate(_sorted(compared), 1):
             (config, file), seconds = self.candidates[index], expected[index]
             yield Ranked(config, file, float(seconds), number, bool(seconds == least))
 
@@ -271,13 +271,20 @@ class Ranking:
         The doubt is 1 without nearby measurements, and falls with their number.
         """
         sizes = extents(problem)
-        errors, doubt = self._corrections.at(sizes)
-        predicted = self._table.seconds(*sizes)
+        parts = self._table.parts(*sizes)
+        predicted = total(parts)
+        errors, doubt = self._corrections.at(sizes, parts, predicted)
         expected = predicted * np.exp(errors)
         compared = expected * np.exp(self._caution * doubt)
         if self._may_be_cached:
             compared *= (self._table.seconds(*sizes, in_cache=True) / predicted) ** _CACHED
         return expected, compared, doubt
+
+
+def _sorted(times: Column) -> Iterator[int]:
+    """The indices of times in their order. Most callers want the first, which needs no sorting."""
+    yield int(times.argmin())
+    yield from np.argsort(times, kind="stable")[1:].tolist()
 
 
 def _widest(problem: GemmProblem) -> int:

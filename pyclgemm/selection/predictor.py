@@ -93,9 +93,10 @@ class Predictor:
 
         Alignments from `widest` on are alike.
         """
-        laid, swapped = self._laid(problem, widest), np.zeros(len(self.configs), bool)
+        laid, swapped = self._laid(problem, widest), None
         swapping = [members for members in self._members if members.family.exchanges(problem)]
         if swapping:
+            swapped = np.zeros(len(self.configs), bool)
             exchanged = self._laid(problem.transposed, widest)
             for columns in (members.columns for members in swapping):
                 laid[:, columns] = exchanged[:, columns]

@@ -1,10 +1,12 @@
 """Errors of predicted times, learnt from measured times: kriging of their logarithm.
 
-See C. Rasmussen and C. Williams, "Gaussian Processes for Machine Learning" (2006), section 2.2. The
-error is the logarithm of measured over predicted time. Two errors of one family are correlated: the
-more, the closer the sizes of their products are, in octaves, and the more similar their
-configurations are. Errors of different families are independent, so the equations of each family
-are solved separately, once. A correction is then a weighted sum over the measured times.
+See C. Rasmussen and C. Williams, "Gaussian Processes for Machine Learning" (2006), sections 2.2 and
+2.7. The error is the logarithm of measured over predicted time. It has a trend and a rest. The
+trend is linear in what a time consists of: where a coefficient of the model is wrong, the error
+grows with the share of its part. The rests of two times of one family are correlated: the more, the
+closer the sizes of their products are, in octaves, and the more similar their configurations are.
+Errors of different families are independent, so the equations of each family are solved separately,
+once. A correction is then a weighted sum over the measured times, and one over the parts of a time.
 """
 
 from __future__ import annotations
@@ -12,28 +14,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..codegen.config import Config
-from ..families.cost import Column, WorkTable
+from ..families.cost import PARTS, Column, Terms, WorkTable, shares, total
 from ..problem.problem import GemmProblem
 from .features import Sample, extents
 
 #: Correlation length between products, in octaves.
-_REACH = 2.5
+_REACH = 3.75
 #: Correlation length between configurations, in the features of `_features`.
-_LIKE = 1.5
-#: Variances of the error: shared by a configuration, by similar ones, by its family; and the noise
-#: of a measurement. These and the lengths were chosen by cross-validation on an H200, over six
-#: types: the choice for a left-out product, among the configurations timed on it, took 1.047 times
-#: as long as the fastest; without corrections, 1.115 times. On CPUs other processes disturb times:
-#: on an EPYC, with the noise of a GPU, the choice took 1.066 times as long as the fastest, with
-#: this one 1.046 times.
-_OWN, _ALIKE, _FAMILY = 0.03, 0.04, 0.04
-_NOISE = {"gpu": 0.004, "cpu": 0.05}
+_LIKE = 2.25
+#: Factors of the covariance for another order of one operand, for other rows of the result, and for
+#: each factor of 2 in the alignment of an operand.
+_OTHER_ORDER, _OTHER_ROWS, _OTHER_ALIGNMENT = 0.9, 0.9, 0.95
+#: Variances of the error: shared by a configuration, by similar ones, by its family; of each slope
+#: of the trend; and the noise of a measurement. These, the lengths and the factors were chosen by
+#: cross-validation on an H200, over eight types: see docs/explanation/selection.md. On CPUs other
+#: processes disturb times.
+_OWN, _ALIKE, _FAMILY, _TREND = 0.0125, 0.06, 0.02, 0.05
+_NOISE = {"gpu": 0.02, "cpu": 0.05}
 #: Times of a device that tell half of its speed.
 _FEW = 3
 #: The typical error of a family without times, and the number of times that count as much.
@@ -42,11 +45,12 @@ _TYPICAL, _PRIOR_TIMES = 0.13, 10
 WIDEST = 8
 #: Most operands that a kernel may pack.
 _MOST_PACKS = 2
-#: Factor of the covariance for operands of another layout.
-_OTHER_LAYOUT = 0.6
 
 Matrix = NDArray[np.float64]
 Single = NDArray[np.float32]
+
+#: How far layouts are apart that differ by 1 in a coordinate of `_layout`.
+_DISTANCES = -np.log([_OTHER_ORDER, _OTHER_ORDER, _OTHER_ROWS, _OTHER_ALIGNMENT, _OTHER_ALIGNMENT])
 
 
 class Residuals:
@@ -70,33 +74,44 @@ class Residuals:
         #: The times of each family, and a number for the layouts of each time.
         self.families = _by_family(configs)
         layouts = [_layout(sample.problem) for sample in samples]
-        self._numbers = {layout: number for number, layout in enumerate(dict.fromkeys(layouts))}
-        self._layouts = np.array([self._numbers[layout] for layout in layouts], int)
+        #: The different layouts, and the number of each time's.
+        self._different = np.array(list(dict.fromkeys(layouts))).reshape(-1, len(_DISTANCES))
+        self._layouts = _numbered(layouts)
+        self._likeness: dict[tuple[float, ...], Single] = {}
         sizes = np.array([extents(sample.problem) for sample in samples], float).reshape(-1, 4)
-        self.octaves = np.log2(sizes.T.copy())  # a row for each size
-        seconds = np.array([sample.seconds for sample in samples])
-        errors = np.log(seconds / table.seconds(*sizes.T))
+        octaves = np.log2(sizes)
+        #: The sizes of each time, a row for each of m, n, k and the number of products.
+        self.octaves = octaves.T.astype(np.float32, order="C")
+        parts = table.parts(*sizes.T)
+        predicted = total(parts)
+        errors = np.log([sample.seconds for sample in samples] / predicted)
         errors -= _offsets(errors, np.array(sources, int))
+        of_parts = shares(parts, predicted)
         self.weights = np.zeros(len(errors))
+        #: The slopes of each family's trend.
+        self.slopes: dict[str, Column] = {}
         #: How far predictions of each family are off, as a logarithm.
         self.spreads: dict[str, float] = {}
+        likeness = _likeness(self._different, self._different)
         config_numbers = _numbered(configs)
         for name, times in self.families.items():
-            features, octaves = self.features[times], self.octaves[:, times].T
+            features, sizes_here = self.features[times], octaves[times]
             packs = self.packs[times]
             configs_here, layouts_here = config_numbers[times], self._layouts[times]
             covariance = _covariance(
                 configs_here[:, None] == configs_here,
                 _squares(features, features) + np.square(packs[:, None] - packs),
             )
-            covariance *= _nearness(_squares(octaves, octaves))
-            covariance *= np.where(layouts_here[:, None] == layouts_here, 1.0, _OTHER_LAYOUT)
+            covariance *= _nearness(_squares(sizes_here, sizes_here))
+            covariance *= likeness[np.ix_(layouts_here, layouts_here)]
+            covariance += _TREND * of_parts[:, times].T @ of_parts[:, times]
             covariance[np.diag_indices(len(errors[times]))] += _NOISE[device]
             # Half of the digits take half of the time; the second line gives the weights the rest.
             inverse = np.linalg.inv(covariance.astype(np.float32))
             weights = inverse @ errors[times]
             weights += inverse @ (errors[times] - covariance @ weights)
             self.weights[times] = weights
+            self.slopes[name] = _TREND * of_parts[:, times] @ weights
             # What each time would be off by if it were left out (Rasmussen and Williams, 5.4.2).
             self.spreads[name] = _spread(weights / np.diag(inverse))
 
@@ -104,9 +119,13 @@ class Residuals:
         """How far predictions of a family are off, as a logarithm."""
         return self.spreads.get(family, _TYPICAL)
 
-    def likeness(self, problem: GemmProblem) -> Column:
+    def likeness(self, problem: GemmProblem) -> Single:
         """The factor of each time's covariance with products of the layouts of `problem`."""
-        return np.where(self._layouts == self._numbers.get(_layout(problem)), 1.0, _OTHER_LAYOUT)
+        layout = _layout(problem)
+        if layout not in self._likeness:
+            likeness = _likeness(self._different, np.array([layout]))
+            self._likeness[layout] = likeness[self._layouts, 0].astype(np.float32)
+        return self._likeness[layout]
 
 
 def _spread(errors: Column) -> float:
@@ -146,6 +165,8 @@ class Weights:
         #: For each family: its configurations, its times, and the weights for each number of
         #: operands that a configuration packs, which depends on the product.
         self._families: list[tuple[slice, slice, Single]] = []
+        #: The slopes of each configuration's trend.
+        self.slopes = np.zeros((PARTS, len(configs)))
         for name, members in _by_family(configs).items():
             if times := residuals.families.get(name):
                 same = everyone[members, None] == indices[times]
@@ -157,6 +178,7 @@ class Weights:
                 # Half as many bytes make a choice faster, and errors need no more digits.
                 of_family = (np.array(weights) * residuals.weights[times]).astype(np.float32)
                 self._families.append((members, times, of_family))
+                self.slopes[:, members] = residuals.slopes[name][:, None]
         self._kept: dict[bytes, list[tuple[slice, slice, Single]]] = {}
 
     def of(self, packs: NDArray[np.int_]) -> list[tuple[slice, slice, Single]]:
@@ -187,22 +209,35 @@ class Corrections:
         self._weights, self._parts = weights, weights.of(packs)
         self._likeness = weights.residuals.likeness(problem)
 
-    def at(self, sizes: Sequence[float]) -> tuple[Column, Column]:
-        """The expected error of each configuration for a product, and its uncertainty, up to 1."""
+    def at(self, sizes: Sequence[float], parts: Terms, seconds: Column) -> tuple[Column, Column]:
+        """The expected error of each configuration for a product, and its uncertainty, up to 1.
+
+        `seconds` are the predicted times, and `parts` their parts.
+        """
         weights = self._weights
-        distances = weights.residuals.octaves - np.log2(sizes)[:, None]
-        near = _nearness((distances * distances).sum(0)) * self._likeness
-        single = near.astype(np.float32)
-        errors = np.zeros(weights.count)
+        distances = weights.residuals.octaves - np.log2(sizes, dtype=np.float32)[:, None]
+        near = _nearness(np.einsum("ij,ij->j", distances, distances)) * self._likeness
+        errors = np.einsum("ij,ij->j", weights.slopes, shares(parts, seconds))
         for members, times, of_pairs in self._parts:
-            errors[members] = of_pairs @ single[times]
-        known = np.bincount(weights.indices, near[weights.measured], weights.count)
+            errors[members] += of_pairs @ near[times]
+        # A time whose error is correlated by r tells as much as r^2 times of the same product.
+        nearest = near[weights.measured]
+        known = np.bincount(weights.indices, nearest * nearest, weights.count)
         return errors, 1 / np.sqrt(1 + known)
 
 
-def _layout(problem: GemmProblem) -> tuple[str, str, bool]:
-    """The layouts that matter for the correlation of errors."""
-    return problem.a.order, problem.b.order, problem.out.alignment >= WIDEST
+def _layout(problem: GemmProblem) -> tuple[float, ...]:
+    """The layouts of a product, as coordinates of which `_DISTANCES` has the distances."""
+    operands = problem.a, problem.b
+    orders = (float(operand.order == "column") for operand in operands)
+    alignments = (math.log2(min(operand.alignment, WIDEST)) for operand in operands)
+    return (*orders, float(problem.out.alignment >= WIDEST), *alignments)
+
+
+def _likeness(layouts: Matrix, others: Matrix) -> Matrix:
+    """The factor of the covariance for each pair of layouts."""
+    likeness: Matrix = np.exp(-np.abs(layouts[:, None] - others) @ _DISTANCES)
+    return likeness
 
 
 def _numbered(keys: Sequence[object]) -> NDArray[np.int_]:
@@ -222,13 +257,14 @@ def _by_family(configs: Sequence[Config]) -> dict[str, slice]:
 def _features(table: WorkTable) -> Matrix:
     """The features, besides packed operands, by which configurations are compared, in rows."""
     work = table.work
-    logarithms = ("rows", "columns", "depth", "resident", "rounds")
+    logarithms = ("rows", "columns", "depth", "resident")
     return np.column_stack(
         [
             *(np.log2(np.maximum(work[name], 1)) for name in logarithms),
             *(np.log2(np.maximum(work[name], 1e-3)) for name in ("exposed", "alone")),
-            2.0 * (work["fill"] > 0) + 0.5 * work["fill"],
-            work["descriptors"],
+            1.5 * np.log2(np.maximum(work["rounds"], 1)),
+            4.0 * (work["fill"] > 0) + work["fill"],
+            3.0 * work["descriptors"],
         ]
     )
 
@@ -238,10 +274,12 @@ def _covariance(same: NDArray[np.bool_], squares: Matrix) -> Matrix:
     return _OWN * same + _ALIKE * np.exp(squares / (-2 * _LIKE**2)) + _FAMILY
 
 
-def _nearness(squares: Column | Matrix) -> Matrix:
-    """The correlation of errors on two products, by squared distances in octaves."""
-    near: Matrix = np.exp(squares / (-2 * _REACH**2))
-    return near
+def _nearness(squares: NDArray[Any]) -> NDArray[Any]:
+    """The correlation of errors on two products, by squared distances in octaves.
+
+    This is the rational quadratic (Rasmussen and Williams, 4.2.1): far times tell a little, too.
+    """
+    return 1 / (1 + squares / (2 * _REACH**2))
 
 
 def _squares(rows: Matrix, others: Matrix) -> Matrix:
