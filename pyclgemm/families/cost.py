@@ -398,7 +398,7 @@ class WorkTable:
         whole = np.maximum(shared, 1)
         on_unit = np.ceil(groups / units)  # work-groups of the fullest compute unit
         in_turn = np.ceil(on_unit / w["resident"])
-        split = fills & (tiles % groups != 0)
+        split = fills & (tiles % groups != 0) & (slabs > 1)
         # If there are more tiles than work-groups, only the last one to two rounds are split.
         joined = np.minimum(np.maximum(groups, tiles), 3 * groups)
         return np.array(

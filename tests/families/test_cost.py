@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable
+from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable, shares, total
 from pyclgemm.families.registry import FAMILIES, problem_on
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from tests.support.facts import cpu, gpu, problem
@@ -90,6 +90,8 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         ({"fill": 1, "rows": 20, "columns": 30, "depth": 25, "local": 1.0}, {}, 2),
         ({"fill": 3, "depth": 50, "join": 1.0, "resident": 2}, {"split": 1.0, "tile": 1.0}, 1),
         ({"fill": 1, "rows": 20, "columns": 8, "join": 1.0}, {"split": 1.0}, 0),
+        # Tiles of one slab cannot be split, though the work-groups have one and a half of them.
+        ({"fill": 1, "depth": 50, "join": 1.0}, {"split": 1.0}, 0),
     ],
 )  # fmt: skip
 def test_a_term_by_itself(work, coefficients, expected):
@@ -124,6 +126,18 @@ def test_one_tile_more_than_a_wave_takes_another():
     latency = replace(EXACT, slab=1.0)
     shared = [seconds(replace(TILE, resident=3), (10, 10 * n, 50), latency) for n in (4, 12, 13)]
     assert shared == pytest.approx([10, 10, 20])
+
+
+def test_the_shares_of_a_time_say_how_it_follows_its_parts(rng):
+    """The share of a part is the relative change of the time if only that part changes."""
+    parts = rng.uniform(0.1, 10.0, (7, 5))
+    times, step = total(parts), 1e-6
+    found = shares(parts, times)
+    np.testing.assert_allclose(found.sum(0), 1.0)
+    for number, share in enumerate(found):
+        longer = parts.copy()
+        longer[number] *= 1 + step
+        np.testing.assert_allclose((total(longer) / times - 1) / step, share, rtol=1e-4)
 
 
 def test_the_bytes_of_all_products_of_a_batch_count_and_sizes_of_zero_are_one():

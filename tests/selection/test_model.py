@@ -144,6 +144,25 @@ def test_a_measurement_corrects_predictions_for_nearby_products(factor):
     assert both[1] == pytest.approx(0)
 
 
+def test_a_product_whose_time_has_the_same_parts_is_corrected_more():
+    """At 16 and 128 a start and a chain of slabs take most of the time, at 1024 throughput does."""
+    record = slower("128x128x128", 4, DIRECT)
+    like, unlike = (
+        np.log(corrections(text, [DIRECT], record)[0])
+        for text in ("16x16x16", "1024x1024x1024")  # equally far from the measured one
+    )
+    assert like > 1.15 * unlike > 0
+
+
+def test_a_time_of_other_alignments_corrects_less():
+    record = slower("1024x1024x1024", 4)
+    aligned, other = (
+        np.log(corrections(text, [LARGE], record)[0])
+        for text in ("1024x1024x1032", "1024x1023x1031")
+    )
+    assert 0.5 * aligned < other < 0.9 * aligned
+
+
 def test_a_surprising_time_counts_less_on_a_cpu_whose_times_are_noisy():
     def share(config, traits):
         wanted = problem_of("1024x1024x1024")
