@@ -118,6 +118,8 @@ def to_host(queue: cl.CommandQueue, array: Any) -> np.ndarray[Any, Any]:
     content = np.empty(high - low, np.uint8)
     if content.size:
         with InRuntime():
+            if array.queue is not None and array.queue != queue:
+                array.queue.flush()  # the copy might wait for ever for an event of this queue
             cl.enqueue_copy(queue, content, array.base_data, src_offset=low, wait_for=array.events)
     return np.ndarray(array.shape, array.dtype, content, array.offset - low, array.strides)
 

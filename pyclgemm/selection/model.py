@@ -31,10 +31,6 @@ from .predictor import Predictor
 from .records import Match, Record, Source, kind_of
 from .residuals import WIDEST, Corrections, Residuals, Weights
 
-#: Comparisons raise the time of a configuration without nearby measurements: the least of many
-#: uncertain predictions tends to be too low. They raise it by this multiple of the typical error of
-#: its family; both are logarithms.
-_DOUBT = 1.0
 #: Weight, as an exponent, of the time if the matrices are in a CPU's cache. It counts for a packed
 #: B, which is used again and again. Where memory limits all configurations alike, the one that
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
@@ -240,8 +236,8 @@ class Candidates:
         self.files = [(config, candidates[config]) for config in predictor.configs]
         self.weights = Weights(known.residuals, predictor.configs, predictor.work)
         spread_of = known.residuals.spread
-        #: By how much the time of each configuration is raised at most, as a logarithm.
-        self.caution = _DOUBT * np.array([spread_of(one.family) for one in predictor.configs])
+        #: How far predictions of each configuration are off, as a logarithm.
+        self.deviations = np.array([spread_of(one.family) for one in predictor.configs])
 
 
 class Ranking:
@@ -253,7 +249,7 @@ class Ranking:
         self._may_be_cached = problem.packed is not None and problem.packed.form == "panels"
         packs = self._table.packs.astype(int)
         self._corrections = Corrections(candidates.weights, problem, packs)
-        self._caution = candidates.caution
+        self.deviations = candidates.deviations
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
@@ -268,14 +264,16 @@ class Ranking:
     def seconds(self, problem: GemmProblem) -> tuple[Column, Column, Column]:
         """For each candidate the expected time, the time to compare by, and the doubt.
 
-        The doubt is 1 without nearby measurements, and falls with their number.
+        The doubt is 1 without nearby measurements, and falls with their number. It says what part
+        of its `deviations` the logarithm of an expected time has.
         """
         sizes = extents(problem)
         parts = self._table.parts(*sizes)
         predicted = total(parts)
         errors, doubt = self._corrections.at(sizes, parts, predicted)
         expected = predicted * np.exp(errors)
-        compared = expected * np.exp(self._caution * doubt)
+        # The least of many uncertain predictions tends to be too low.
+        compared = expected * np.exp(self.deviations * doubt)
         if self._may_be_cached:
             compared *= (self._table.seconds(*sizes, in_cache=True) / predicted) ** _CACHED
         return expected, compared, doubt

@@ -71,7 +71,7 @@ class Residuals:
         self.samples = samples
         self.features, self.packs = _features(table), table.packs
         configs = [sample.config for sample in samples]
-        #: The times of each family, and a number for the layouts of each time.
+        #: The times of each family.
         self.families = _by_family(configs)
         layouts = [_layout(sample.problem) for sample in samples]
         #: The different layouts, and the number of each time's.
@@ -255,7 +255,10 @@ def _by_family(configs: Sequence[Config]) -> dict[str, slice]:
 
 
 def _features(table: WorkTable) -> Matrix:
-    """The features, besides packed operands, by which configurations are compared, in rows."""
+    """The features, besides packed operands, by which configurations are compared, in rows.
+
+    The factors, of what counts more than an octave of others, were chosen with the lengths above.
+    """
     work = table.work
     logarithms = ("rows", "columns", "depth", "resident")
     return np.column_stack(

@@ -62,8 +62,6 @@ _JUDGED, _JUDGED_PART = 16, 0.25
 _LAST_PART = 0.1
 #: A time is measured again if its logarithm is this far from the expected one.
 _SURPRISE = 0.4
-#: Standard deviation of the logarithm of a predicted time without nearby measurements.
-_DEVIATION = 0.2
 #: Number of random samples for an expected loss.
 _DRAWS = 64
 #: Refit the coefficients when the number of times has grown by this factor.
@@ -256,20 +254,20 @@ class Survey:
         first = np.argsort(compared, kind="stable")[:_WEIGHED]
         if expected[first[0]] > _LONGEST:
             return 0.0
-        spread = _DEVIATION * doubt[first] * (1.0 + self._error_near(standing))
-        draws = np.log(expected[first]) + spread * self._random.standard_normal(
+        deviations = doubt[first] * (candidates.deviations[first] + self._error_near(standing))
+        draws = np.log(expected[first]) + deviations * self._random.standard_normal(
             (_DRAWS, len(first))
         )
         return float((draws[:, 0] - draws.min(axis=1)).mean())
 
     def _error_near(self, standing: Standing) -> float:
-        """The mean error of predictions near a product, in standard deviations."""
+        """The mean error of predictions near a product, as a logarithm."""
         if not self._errors:
             return 0.0
         octaves = np.array([np.log2(extents(one.problem)) for one in self._errors])
         octaves -= np.log2(extents(standing.problem))
         near = np.exp(-np.square(octaves).sum(1) / 8)
-        return float((near * list(self._errors.values())).sum() / (near.sum() + 1)) / _DEVIATION
+        return float((near * list(self._errors.values())).sum() / (near.sum() + 1))
 
     def _drawn(self, count: int) -> list[Standing]:
         """Random products."""

@@ -13,6 +13,7 @@ import pytest
 import pyclgemm
 from pyclgemm.runtime import launcher as enqueue, queue_state as queue_states
 from pyclgemm.runtime.launcher import KernelLaunch
+from pyclgemm.runtime.memory import to_host
 from pyclgemm.runtime.queue_state import PreparedCalls, queue_state
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.configs import INDIRECT
@@ -94,6 +95,10 @@ def test_queues_that_wait_for_each_other_are_flushed(context, rng, monkeypatch):
         pyclgemm.gemm(queue, a, b, out, beta=1, out=out)
         assert flushed == expected
     assert_gemm(out, *hosts, alpha=3)
+    for queue, expected in [(first, []), (second, [one])]:
+        flushed.clear()
+        np.testing.assert_array_equal(to_host(queue, a), hosts[0])
+        assert flushed == expected
 
 
 @pytest.mark.parametrize("onto_one", [False, True], ids=["one operand", "one destination"])
