@@ -34,7 +34,7 @@ from ..problem.problem import GemmProblem, MatrixLayout
 Column = NDArray[np.float64]
 Sizes = int | Column
 MatrixName: TypeAlias = Literal["a", "b", "out"]
-#: A row for each term of `_LAID`, a column for each configuration.
+#: A row for each term or part of a time, a column for each configuration.
 Terms = NDArray[np.float64]
 
 

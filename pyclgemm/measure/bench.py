@@ -34,9 +34,9 @@ _SHORTEST = 1e-3
 _NEARLY = 0.8
 #: Calibration increases the number of calls by at most this factor, and to at most this number.
 _GROWTH = 16.0
+_MOST_CALLS = 2**20
 #: Seconds of bursts that no interruption of the machine makes seem long.
 _CERTAIN = 0.5
-_MOST_CALLS = 2**20
 #: Seconds for which idle threads of OpenBLAS spin (2^28 cycles) and keep cores busy.
 OPENBLAS_UNREST = 0.2
 #: The process is idle if its threads work for less than this part of a pause. The pause has as many
