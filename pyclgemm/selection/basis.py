@@ -112,7 +112,7 @@ def basis_of(
         return Basis("calibrated", traits, name)
     if _count(measured) >= ENOUGH:
         nearest = measured[0][0]
-        others = _tuned_on(nearest) or str(nearest.match)
+        others = tuned_on(nearest) or str(nearest.match)
         return Basis("relative", traits, name, printable(others))
     file = next((file for file, entry in hits if entry.records), None)
     if file is None or file.match.level == "generic":
@@ -131,7 +131,7 @@ def is_measured(file: DatabaseFile) -> bool:
 def covers(file: DatabaseFile, traits: DeviceTraits) -> bool:
     """Whether the figures of a file were measured on devices of this very name."""
     # pocl puts the name of its target before that of the processor.
-    names = _tuned_on(file).split(" and ")
+    names = tuned_on(file).split(" and ")
     return file.match.level == "device" or any(name and name in traits.name for name in names)
 
 
@@ -143,7 +143,8 @@ def product_text(problem: GemmProblem) -> str:
     return shape_text((problem.m, problem.n, problem.k), layout) + batch
 
 
-def _tuned_on(file: DatabaseFile) -> str:
+def tuned_on(file: DatabaseFile) -> str:
+    """The names of the devices whose times a file has, with " and " between them; or nothing."""
     found = _TUNED_ON.match(file.source.text)
     return found[1] if found else ""
 

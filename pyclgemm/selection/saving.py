@@ -10,7 +10,9 @@ from typing import Any, Literal, get_args
 
 from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
+from ..errors import DatabaseError
 from ..families.registry import family_of
+from .basis import tuned_on
 from .database import DatabaseFile, read_file, user_database_folder
 from .features import features_of_record
 from .records import Entry, Kind, Match, Model, Record, Source, kind_of
@@ -40,16 +42,26 @@ def extended_file(
     may refuse, and samples of other configurations. A sample replaces no other record. A record of
     a single product removes the entry's threshold. The file keeps its ceilings; `ceilings`, which
     `model` assumes, are taken if it has none. A file for an architecture has no ceilings, which
-    differ between devices, and no models that assume any.
+    differ between devices, and no models that assume any. An existing one keeps the devices that it
+    covers, and the names of those that it was tuned on. `DatabaseError` if it does not cover this
+    device.
     """
     file = read_file(path) if path and path.exists() else None
+    match, names = match_of(traits, level), traits.name
+    if file and level == "architecture":
+        if not file.match.fits(traits):
+            raise DatabaseError(
+                f"{path} is for {file.match}, and the records are of {traits.name!r}, which is "
+                f"{match}"
+            )
+        match, names = file.match, _with_name(tuned_on(file), traits.name)
     present = file.entries if file else ()
     if level == "architecture" and file and file.ceilings:
         present = tuple(replace(entry, fitted=None) for entry in present)
     here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
     others = [entry for entry in present if entry.name != name]
     kept = _kept(here.own, records, name)
-    text = f"tuned on {traits.name}, {traits.platform} {traits.driver}, {date.today()}"
+    text = f"tuned on {names}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
     has_single = any(record.kind == "single" for record in records)
@@ -59,7 +71,7 @@ def extended_file(
         indirect_from=None if has_single else here.indirect_from,
         fitted=model or here.fitted,
     )
-    match, source = match_of(traits, level), Source("measured", text)
+    source = Source("measured", text)
     stated = None if level == "architecture" else (file and file.ceilings) or ceilings
     return DatabaseFile.make(path or Path("memory"), match, source, [entry, *others], stated)
 
@@ -87,6 +99,12 @@ def calibrated_file(
     return DatabaseFile.make(
         path, match_of(traits, "device"), source, list(present.values()), ceilings
     )
+
+
+def _with_name(names: str, name: str) -> str:
+    """Names with " and " between them, and another one unless it is one of them."""
+    known = names.split(" and ") if names else []
+    return " and ".join(known if name in known else [*known, name])
 
 
 def match_of(traits: DeviceTraits, level: Level) -> Match:

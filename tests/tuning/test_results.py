@@ -138,6 +138,26 @@ def test_samples_stand_beside_the_record_that_decides(path):
     assert after == [(BEST, 400.0, False), (OTHER, 150.0, True)]
 
 
+def test_a_contribution_keeps_the_devices_of_a_file(path):
+    def contribute(name, vendor="AMD"):
+        """The devices that the file covers, and those of its source, after another one's record."""
+        traits = cpu(name=name, architecture="x86-64-v4", vendor=vendor)
+        new = [recorded("512x512x512", BEST, 100.0)]
+        save_file(saving.extended_file(path, traits, FLOAT32, new, level="architecture"))
+        file = read_file(path)
+        return file.match, file.source.text.split(",")[0]
+
+    match = Match("architecture", "cpu", "AMD", "x86-64-v4")
+    save_file(made_file([recorded("8x8x8", LARGE)], match, kind="measured", name=path))
+    assert contribute("AMD EPYC") == (match, "tuned on AMD EPYC")
+    for name in ("AMD Ryzen", "AMD EPYC"):
+        assert contribute(name) == (match, "tuned on AMD EPYC and AMD Ryzen")
+    before = path.read_text()
+    with pytest.raises(DatabaseError, match="is for AMD/x86-64-v4, and the records are of 'Xeon'"):
+        contribute("Xeon", "Intel")
+    assert path.read_text() == before
+
+
 def test_the_configurations_that_follow_the_fastest_one_are_samples(path):
     found = result(BEST, "512x512x512")
     seconds = found.standings[0].seconds
