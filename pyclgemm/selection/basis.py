@@ -112,7 +112,7 @@ def basis_of(
         return Basis("calibrated", traits, name)
     if _count(measured) >= ENOUGH:
         nearest = measured[0][0]
-        others = tuned_on(nearest) or str(nearest.match)
+        others = " and ".join(tuned_on(nearest)) or str(nearest.match)
         return Basis("relative", traits, name, printable(others))
     file = next((file for file, entry in hits if entry.records), None)
     if file is None or file.match.level == "generic":
@@ -131,8 +131,7 @@ def is_measured(file: DatabaseFile) -> bool:
 def covers(file: DatabaseFile, traits: DeviceTraits) -> bool:
     """Whether the figures of a file were measured on devices of this very name."""
     # pocl puts the name of its target before that of the processor.
-    names = tuned_on(file).split(" and ")
-    return file.match.level == "device" or any(name and name in traits.name for name in names)
+    return file.match.level == "device" or any(name in traits.name for name in tuned_on(file))
 
 
 def product_text(problem: GemmProblem) -> str:
@@ -143,10 +142,10 @@ def product_text(problem: GemmProblem) -> str:
     return shape_text((problem.m, problem.n, problem.k), layout) + batch
 
 
-def tuned_on(file: DatabaseFile) -> str:
-    """The names of the devices whose times a file has, with " and " between them; or nothing."""
+def tuned_on(file: DatabaseFile) -> list[str]:
+    """The names of the devices that a file was tuned on."""
     found = _TUNED_ON.match(file.source.text)
-    return found[1] if found else ""
+    return found[1].split(" and ") if found else []
 
 
 def _count(hits: Iterable[tuple[DatabaseFile, Entry]]) -> int:

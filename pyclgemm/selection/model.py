@@ -236,8 +236,8 @@ class Candidates:
         self.files = [(config, candidates[config]) for config in predictor.configs]
         self.weights = Weights(known.residuals, predictor.configs, predictor.work)
         spread_of = known.residuals.spread
-        #: How far predictions of each configuration are off, as a logarithm.
-        self.deviations = np.array([spread_of(one.family) for one in predictor.configs])
+        #: How far predictions of each configuration's family are off, as a logarithm.
+        self.spreads = np.array([spread_of(config.family) for config in predictor.configs])
 
 
 class Ranking:
@@ -249,7 +249,7 @@ class Ranking:
         self._may_be_cached = problem.packed is not None and problem.packed.form == "panels"
         packs = self._table.packs.astype(int)
         self._corrections = Corrections(candidates.weights, problem, packs)
-        self.deviations = candidates.deviations
+        self.spreads = candidates.spreads
 
     def ordered(self, problem: GemmProblem) -> Iterator[Ranked]:
         """The candidates by time and doubt, the best first."""
@@ -265,7 +265,7 @@ class Ranking:
         """For each candidate the expected time, the time to compare by, and the doubt.
 
         The doubt is 1 without nearby measurements, and falls with their number. It says what part
-        of its `deviations` the logarithm of an expected time has.
+        of its spread the logarithm of an expected time has.
         """
         sizes = extents(problem)
         parts = self._table.parts(*sizes)
@@ -273,7 +273,7 @@ class Ranking:
         errors, doubt = self._corrections.at(sizes, parts, predicted)
         expected = predicted * np.exp(errors)
         # The least of many uncertain predictions tends to be too low.
-        compared = expected * np.exp(self.deviations * doubt)
+        compared = expected * np.exp(self.spreads * doubt)
         if self._may_be_cached:
             compared *= (self._table.seconds(*sizes, in_cache=True) / predicted) ** _CACHED
         return expected, compared, doubt

@@ -77,7 +77,7 @@ class Residuals:
         #: The different layouts, and the number of each time's.
         self._different = np.array(list(dict.fromkeys(layouts))).reshape(-1, len(_DISTANCES))
         self._layouts = _numbered(layouts)
-        self._likeness: dict[tuple[float, ...], Single] = {}
+        self._kept: dict[tuple[float, ...], Single] = {}
         sizes = np.array([extents(sample.problem) for sample in samples], float).reshape(-1, 4)
         octaves = np.log2(sizes)
         #: The sizes of each time, a row for each of m, n, k and the number of products.
@@ -122,10 +122,10 @@ class Residuals:
     def likeness(self, problem: GemmProblem) -> Single:
         """The factor of each time's covariance with products of the layouts of `problem`."""
         layout = _layout(problem)
-        if layout not in self._likeness:
+        if layout not in self._kept:
             likeness = _likeness(self._different, np.array([layout]))
-            self._likeness[layout] = likeness[self._layouts, 0].astype(np.float32)
-        return self._likeness[layout]
+            self._kept[layout] = likeness[self._layouts, 0].astype(np.float32)
+        return self._kept[layout]
 
 
 def _spread(errors: Column) -> float:

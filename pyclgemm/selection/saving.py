@@ -47,21 +47,21 @@ def extended_file(
     device.
     """
     file = read_file(path) if path and path.exists() else None
-    match, names = match_of(traits, level), traits.name
+    match, names = match_of(traits, level), [traits.name]
     if file and level == "architecture":
         if not file.match.fits(traits):
             raise DatabaseError(
                 f"{path} is for {file.match}, and the records are of {traits.name!r}, which is "
                 f"{match}"
             )
-        match, names = file.match, _with_name(tuned_on(file), traits.name)
+        match, names = file.match, list(dict.fromkeys([*tuned_on(file), traits.name]))
     present = file.entries if file else ()
     if level == "architecture" and file and file.ceilings:
         present = tuple(replace(entry, fitted=None) for entry in present)
     here = next((entry for entry in present if entry.name == name), Entry(*name, ()))
     others = [entry for entry in present if entry.name != name]
     kept = _kept(here.own, records, name)
-    text = f"tuned on {names}, {traits.platform} {traits.driver}, {date.today()}"
+    text = f"tuned on {' and '.join(names)}, {traits.platform} {traits.driver}, {date.today()}"
     if any(record.gflops is None for record in kept):
         text += "; records without a speed are older ones"
     has_single = any(record.kind == "single" for record in records)
@@ -99,12 +99,6 @@ def calibrated_file(
     return DatabaseFile.make(
         path, match_of(traits, "device"), source, list(present.values()), ceilings
     )
-
-
-def _with_name(names: str, name: str) -> str:
-    """Names with " and " between them, and another one unless it is one of them."""
-    known = names.split(" and ") if names else []
-    return " and ".join(known if name in known else [*known, name])
 
 
 def match_of(traits: DeviceTraits, level: Level) -> Match:

@@ -254,7 +254,7 @@ class Survey:
         first = np.argsort(compared, kind="stable")[:_WEIGHED]
         if expected[first[0]] > _LONGEST:
             return 0.0
-        deviations = doubt[first] * (candidates.deviations[first] + self._error_near(standing))
+        deviations = doubt[first] * (candidates.spreads[first] + self._error_near(standing))
         draws = np.log(expected[first]) + deviations * self._random.standard_normal(
             (_DRAWS, len(first))
         )

@@ -84,10 +84,8 @@ def test_a_short_product_of_a_busy_host_is_timed_again(disturbed, fills_queues, 
             contender.finish()
 
     contender = FakeContender(device, blocker=device, then=disturb)
-    pace = Pace(0.004, 0.5, 7)
-    timing = worker.timed([contender], pace, fills_queues=fills_queues, clock=device.time.clock())[
-        "x"
-    ]
+    options = {"fills_queues": fills_queues, "clock": device.time.clock()}
+    timing = worker.timed([contender], Pace(0.004, 0.5, 7), **options)["x"]
     assert timing.clock_name == clock
     assert timing.median == pytest.approx(seconds, rel=0.05)
 
