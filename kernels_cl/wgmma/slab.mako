@@ -13,12 +13,39 @@ static inline uint nearest_tf32(const float x)
 }
 </%def>
 
-## The stage after this one, and the parity of its next phase.
-<%def name="next_stage()" filter="trim">
+## The stage after this one, or after `steps`, and the parity of its next phase.
+<%def name="next_stage(steps=1)" filter="trim">
+% if steps == 1:
                 if (++stage == STAGES) {
                     stage = 0;
                     parity ^= 1;
                 }
+% else:
+                stage += ${steps};
+                if (stage >= STAGES) {
+                    stage -= STAGES;
+                    parity ^= 1;
+                }
+% endif
+</%def>
+
+## The loop over slabs `begin` to `end`, or over those of them that this slice takes.
+<%def name="each_slab(begin, end)" filter="trim">
+            % if tiles.SLICES > 1:
+            extent slab = ${begin} + skipped;
+            #pragma unroll 1
+            for (; slab < ${end}; slab += ${tiles.SLICES}) {
+                ${capture(caller.body) | trim}
+                ${next_stage(tiles.SLICES)}
+            }
+            skipped = slab - ${end};
+            % else:
+            #pragma unroll 1
+            for (extent slab = ${begin}; slab < ${end}; ++slab) {
+                ${capture(caller.body) | trim}
+                ${next_stage()}
+            }
+            % endif
 </%def>
 
 ## Copies slabs `first` to `last` of a tile as stages become empty.
@@ -108,8 +135,7 @@ static inline uint nearest_tf32(const float x)
 
 <%def name="multiply_as_copied(begin, end)" filter="trim">
             int used = -1;  // the stage whose slabs were multiplied last
-            #pragma unroll 1
-            for (extent slab = ${begin}; slab < ${end}; ++slab) {
+            <%call expr="each_slab(begin, end)">
                 const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
                 ${await_slab()}
@@ -122,8 +148,7 @@ static inline uint nearest_tf32(const float x)
                     }
                 }
                 used = stage;
-                ${next_stage()}
-            }
+            </%call>
             ${await_all()}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
@@ -134,8 +159,7 @@ static inline uint nearest_tf32(const float x)
 <%def name="multiply_through_registers(begin, end)" filter="trim">
             uint a_fragments[2][FRAGMENTS][2][4];
             int used = -1;
-            #pragma unroll 1
-            for (extent slab = ${begin}; slab < ${end}; ++slab) {
+            <%call expr="each_slab(begin, end)">
                 const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 ${await_slab()}
                 #pragma unroll
@@ -148,8 +172,7 @@ static inline uint nearest_tf32(const float x)
                     }
                 }
                 used = stage;
-                ${next_stage()}
-            }
+            </%call>
             ${await_all()}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
