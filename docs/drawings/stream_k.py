@@ -40,7 +40,7 @@ def draw(path: Path) -> None:
         )
         whole = [(tile % GROUPS, tile, 0, SLABS) for tile in range(TILES)]
         end = _timeline(c, 2.5, whole, idle=rounds * SLABS)
-        division = divide(TILES, SLABS, GROUPS)
+        division = divide(TILES, SLABS, GROUPS, joining=1)
         ours = list(shares(division, TILES, SLABS))
         most = max(_ends(ours))
         c.label(

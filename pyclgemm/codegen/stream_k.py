@@ -17,8 +17,13 @@ _LEAST_SLABS = 2
 #: Partial sums that a work-item loads at once.
 _JOINED_SUMS = 128
 
-#: The least fraction of busy work-groups for which each tile is divided evenly.
-_BUSY = 0.85
+#: The part of a step of joining that it takes to read and add one more tile of sums.
+_ADDING = 0.12
+
+
+def _neighbours(sums: int) -> int:
+    """How many of a tile's partial sums are added up in the first step."""
+    return max(FAN_IN, math.ceil(math.sqrt(sums)))
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,10 @@ class Division:
                 self.group_of(slab, divided) for slab in (beginning, beginning + slabs - 1)
             )
             contributors = highest - lowest + 1
-            neighbours = max(FAN_IN, math.ceil(math.sqrt(contributors)))
             if contributors > 1:
                 written += contributors
-            if contributors > neighbours:
-                written += math.ceil(contributors / neighbours)
+            if contributors > FAN_IN:
+                written += math.ceil(contributors / _neighbours(contributors))
         return written
 
 
@@ -103,21 +107,38 @@ class StreamK:
         )
 
 
-def divide(tiles: int, slabs: int, groups: int) -> Division:
+def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
     Work-groups compute whole tiles as long as that keeps all of them busy. The slabs of the last
     one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP 2023).
-    If there are fewer tiles than work-groups, each tile is divided into equal parts, provided that
-    nearly all work-groups then have a part.
+    If there are fewer tiles than work-groups, either each tile is divided into equal parts or all
+    slabs are divided evenly among all work-groups, whatever ends first if a step that joins partial
+    sums takes as long as `joining` slabs.
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
         return Division(groups, tiles // groups)
     if tiles > groups:
         return Division(groups, tiles // groups - 1)
-    equal = groups // tiles * tiles
-    return Division(equal if equal >= _BUSY * groups else groups, 0)
+    most = groups // tiles
+    few = math.sqrt(slabs / (_ADDING * joining))  # more parts take longer to add than they save
+    equal = {min(most, max(1, round(parts))) for parts in (1, few, FAN_IN, most)}
+    parts = min((*sorted(equal), groups / tiles), key=lambda one: _duration(one, slabs, joining))
+    return Division(tiles, 1) if parts == 1 else Division(round(tiles * parts), 0)
+
+
+def _duration(parts: float, slabs: int, joining: float) -> float:
+    """How long tiles take that are divided into so many parts, in slabs."""
+    multiplied = math.ceil(slabs / parts)
+    if parts == 1:
+        return multiplied
+    steps, sums = 1, math.ceil(parts)
+    if sums > parts:  # a work-group has the end of one tile and the beginning of the next
+        steps, sums = 2, sums + 1
+    if sums > FAN_IN:
+        steps, sums = steps + 1, _neighbours(sums) + math.ceil(sums / _neighbours(sums))
+    return multiplied + joining * (steps + _ADDING * sums)
 
 
 def slab_count(k: int, depth: int) -> int:

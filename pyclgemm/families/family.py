@@ -20,7 +20,7 @@ from ..codegen.launch import Schedule, gemm_launch
 from ..codegen.pack import PackedForm, pack_operands
 from ..codegen.source import KernelSource
 from ..codegen.stream_k import Division, divide, slab_count, tile_count
-from ..device.ceilings import Ceilings
+from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..problem.bounds import out_of_bounds
 from ..problem.precision import Precision
@@ -70,6 +70,11 @@ class Role(Enum):
     UNITS = "products that fill the fragments of a matrix unit"
     FEW_ROWS = "products with few rows or few columns"
     SMALL_BATCH = "batches of small products"
+
+
+#: Seconds of a step that joins partial sums, of tiles of 64 x 64 on an H200 (docs/techniques.md);
+#: and the slabs of so many seconds where no time can be predicted.
+_JOINING, _JOINING_SLABS = 3e-6, 10.0
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,8 @@ class Family(ABC, Generic[C]):
         values, workspaces = dict(packed.values), dict(packed.workspaces)
         if tile.fill:
             slabs = slabs or slab_count(problem.k, tile.depth)
-            division = divide(groups, slabs, tile.fill * traits.compute_units)
+            joining = self.joining_slabs(problem, config, traits)
+            division = divide(groups, slabs, tile.fill * traits.compute_units, joining)
             element = ElementType(problem.dtype, problem.precision.arithmetic)
             groups = division.groups
             values["rounds"] = division.rounds
@@ -254,6 +260,18 @@ class Family(ABC, Generic[C]):
             groups = min(groups, traits.compute_units)
         gemm = self.single_launch(product, config, traits, groups, values, workspaces)
         return replace(gemm, launches=packed.launches + gemm.launches)
+
+    def joining_slabs(self, problem: GemmProblem, config: C, traits: DeviceTraits) -> float:
+        """The slabs that a work-group multiplies in the time of a step that joins partial sums."""
+        # Not the user's own ceilings: sums would be added in another order after a calibration.
+        costs = Costs.of(problem, traits, typical_ceilings(traits), self.unit_ceiling)
+        work = costs and self.work_at(config, costs)
+        if not work:
+            return _JOINING_SLABS
+        # Of a tile of 64 x 64: the slabs and the sums of larger ones take longer alike.
+        multiply = work.multiply * 64 * 64 / (work.rows * work.columns)
+        slab = self.coefficients.multiply * multiply + self.coefficients.slab * work.exposed
+        return _JOINING / slab
 
     # Traffic, work and explanations
 

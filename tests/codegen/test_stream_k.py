@@ -28,14 +28,15 @@ def count_type(slabs, groups):
 
 
 @settings(max_examples=200)
-@example(tiles=263, slabs=124_000, groups=132)  # just beyond 32 bits
+@example(tiles=263, slabs=124_000, groups=132, joining=10.0)  # just beyond 32 bits
 @given(
     tiles=st.integers(1, 40) | st.integers(1, 3000),
     slabs=st.integers(1, 12) | st.integers(1, 7000),
     groups=st.integers(1, 12) | st.integers(1, 600),
+    joining=st.floats(1e-3, 1e3),
 )
-def test_every_division(tiles, slabs, groups):
-    division = divide(tiles, slabs, groups)
+def test_every_division(tiles, slabs, groups, joining):
+    division = divide(tiles, slabs, groups, joining)
     whole_tiles = division.rounds * division.groups
     assert 1 <= division.groups <= groups
     assert 0 <= whole_tiles <= tiles
@@ -51,17 +52,26 @@ def test_every_division(tiles, slabs, groups):
         (132, 10, 132, Division(132, 1)),  # one tile for each group
         (264, 10, 132, Division(132, 2)),
         (300, 10, 132, Division(132, 1)),  # 132 whole tiles, and 168 divided ones
-        (133, 10, 132, Division(132, 0)), (100, 10, 132, Division(132, 0)),
-        (66, 10, 132, Division(132, 0)),  # half a tile for each group
-        (60, 10, 132, Division(120, 0)),  # equal parts keep nine of ten groups busy
-        (70, 10, 132, Division(132, 0)),  # halves would be 140 groups, whole tiles 70
+        (133, 10, 132, Division(132, 0)),
+        (66, 20, 132, Division(66, 1)),  # joining takes longer than half a tile
+        (66, 30, 132, Division(132, 0)),  # half a tile for each group
+        (60, 30, 132, Division(120, 0)), (60, 200, 132, Division(120, 0)),  # 12 idle groups
+        (70, 30, 132, Division(70, 1)),  # halves would be 140 groups
+        (70, 300, 132, Division(132, 0)),  # each has parts of two tiles
+        (9, 100, 132, Division(81, 0)),  # more parts would take longer to add than they save
+        (9, 900, 132, Division(108, 0)),  # 12 parts are added in one step
+        (9, 20_000, 132, Division(132, 0)),
         (5, 1, 132, Division(5, 1)), (1, 1, 1, Division(1, 1)),  # a slab is not divided
-        (1, 3, 132, Division(1, 1)),  # two groups would have less than two slabs each
-        (1, 4, 132, Division(2, 0)),
+        (1, 30, 132, Division(5, 0)),
     ],
 )  # fmt: skip
-def test_divisions(tiles, slabs, groups, wanted):
-    assert divide(tiles, slabs, groups) == wanted
+def test_divisions_if_joining_takes_as_long_as_ten_slabs(tiles, slabs, groups, wanted):
+    assert divide(tiles, slabs, groups, joining=10) == wanted
+
+
+def test_a_few_slabs_are_divided_if_joining_takes_no_time():
+    assert divide(1, 3, 132, joining=0.01) == Division(1, 1)  # less than two slabs for each of two
+    assert divide(1, 4, 132, joining=0.01) == Division(2, 0)
 
 
 def test_the_number_of_tiles_and_the_type_that_counts_slabs():

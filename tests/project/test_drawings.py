@@ -41,7 +41,7 @@ def test_padding_spreads_a_sub_groups_words_over_all_banks():
 
 @pytest.mark.parametrize("tiles", [1, 3, 10, 13])
 def test_shares_cover_every_slab_once_and_are_even(tiles):
-    division = divide(tiles, 8, 4)
+    division = divide(tiles, 8, 4, joining=0.5)
     parts = list(stream_k.shares(division, tiles, 8))
     slabs = [(tile, slab) for _, tile, first, last in parts for slab in range(first, last)]
     assert sorted(slabs) == [(tile, slab) for tile in range(tiles) for slab in range(8)]
