@@ -134,12 +134,21 @@ static inline uint nearest_tf32(const float x)
 </%def>
 
 <%def name="multiply_as_copied(begin, end)" filter="trim">
+            % if tiles.SLICES == 1:
             int used = -1;  // the stage whose slabs were multiplied last
+            % endif
             <%call expr="each_slab(begin, end)">
                 const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
                 ${await_slab()}
                 ${multiply("a_at + f * %d + step * %d" % (64 * 128 >> 4, operands[0].step))}
+                % if tiles.SLICES > 1:
+                // The other slice multiplies while this one waits, so that its stage is soon empty.
+                asm volatile("${mark}wgmma.wait_group.sync.aligned 0;" : : : "memory");
+                if (thread == 0) {
+                    arrive(empty + 8 * stage);
+                }
+                % else:
                 // The newest group of instructions keeps running; the group before it has finished.
                 if (used >= 0) {
                     asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
@@ -148,11 +157,14 @@ static inline uint nearest_tf32(const float x)
                     }
                 }
                 used = stage;
+                % endif
             </%call>
             ${await_all()}
+            % if tiles.SLICES == 1:
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
             }
+            % endif
 </%def>
 
 ## Loads one half of a slab's fragments of A while the unit multiplies the half before.

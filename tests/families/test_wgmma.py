@@ -40,7 +40,7 @@ KINDS += [("float32", precision) for precision in FLOAT32_PRECISIONS]
 tile = WgmmaConfig
 #: Tiles of two slices, which have the same number of slabs or not, or none.
 SLICED = [
-    tile(64, 64, 1, 4, SLICES=2), tile(128, 96, 2, 4, PROMOTE=1, SLICES=2),
+    tile(64, 64, 1, 4, SLICES=2), tile(128, 64, 2, 4, PROMOTE=1, SLICES=2),
     tile(64, 64, 1, 6, PROMOTE=2, FILL=1, SLICES=2), tile(128, 16, 1, 10, FILL=3, SLICES=2),
 ]  # fmt: skip
 #: Tiles whose slabs boxes copy, and lanes.

@@ -85,8 +85,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
             "CONSUMERS is {c.CONSUMERS}, SLICES is {c.SLICES}",
         ),
         # A barrier tells two phases apart: one that is awaited while the phase before has not ended
-        # seems to have ended. So one slice awaits all phases of a stage. It leaves a stage after it
-        # has begun with its next one.
+        # seems to have ended. So one slice awaits all phases of a stage. One whose A passes through
+        # registers leaves a stage after it has begun with its next one.
         common.Constraint(
             "STAGES must be a multiple of SLICES, and two stages for each",
             lambda c, dtype, traits: c.STAGES % c.SLICES == 0 and c.STAGES >= 2 * c.SLICES,
