@@ -50,29 +50,59 @@ const vector ${name} = re${name} + times_i(im${name});
 ## Adds the products of all depths of the block, for the first `count` vectors of each row.
 <%def name="add_products(count)" filter="trim">
 <%
-    def loaded(j):
-        """Vector j of a row of B."""
-        if not kernel.in_place:
-            return f"b_row[{j}]"
-        return f"{kernel.operands[1].loader}({plus('b_row', times(j, 'VW'))}{', b_half' if kernel.pairs else ''})"
+    a_step = times(element.parts, "MR" if kernel.a_by_column else 1)
+    b_step = times(1 + kernel.pairs, "b_step") if kernel.in_place else "VECTORS"
 %>\
+% if kernel.streams > 1:
+% if count == cpu.vectors:
+// Few rows wait for memory, and a core fetches several streams faster than one: rows of B from ${kernel.streams} places
+// of the panel in turn.
+% endif
+const int run = depth / ${kernel.streams};
+for (int p = 0; p < run; ++p) {
+    #pragma unroll
+    for (int stream = 0; stream < ${kernel.streams}; ++stream) {
+        const __global ${element.real} *a_at = ${plus("a_tile", times("stream * run", a_step))};
+        const __global vector *b_at = ${plus("b_row", times("stream * run", b_step))};
+        ${add_row(count, "a_at", "b_at")}
+    }
+    a_tile += ${a_step};
+    b_row += ${b_step};
+}
+a_tile += ${times(kernel.streams - 1, "run", a_step)};
+b_row += ${times(kernel.streams - 1, "run", b_step)};
+for (int p = ${kernel.streams} * run; p < depth; ++p) {
+% else:
 for (int p = 0; p < depth; ++p) {
+% endif
     % if kernel.pairs and kernel.in_place:
     // A zero in A follows an odd k: the other factor may be any.
     const long b_half = 2 * (first_depth + p) + 1 < k ? b_step : 0;
     % endif
+    ${add_row(count, "a_tile", "b_row")}
+    a_tile += ${a_step};
+    b_row += ${b_step};
+}
+</%def>
+
+## Adds the products of one depth, at the given pointers.
+<%def name="add_row(count, a, b)" filter="trim">
+<%
+    def loaded(j):
+        """Vector j of a row of B."""
+        if not kernel.in_place:
+            return f"{b}[{j}]"
+        return f"{kernel.operands[1].loader}({plus(b, times(j, 'VW'))}{', b_half' if kernel.pairs else ''})"
+%>\
     % for j in range(count):
     const vector b${j} = ${loaded(j)};
     % endfor
     % for r, names in enumerate(kernel.sum_names):
     % for i, part in enumerate(kernel.sums):
-    const vector ${part}a${r} = a_tile[${plus(times(element.parts * r, "1" if kernel.a_by_column else "A_STEP"), i)}];
+    const vector ${part}a${r} = ${a}[${plus(times(element.parts * r, "1" if kernel.a_by_column else "A_STEP"), i)}];
     % for j, name in enumerate(names[:count]):
     ${part}${name} = ${kernel.add_product(f"{part}a{r}", f"b{j}", f"{part}{name}")};
     % endfor
     % endfor
     % endfor
-    a_tile += ${times(element.parts, "MR" if kernel.a_by_column else 1)};
-    b_row += ${times(1 + kernel.pairs, "b_step") if kernel.in_place else "VECTORS"};
-}
 </%def>
