@@ -50,8 +50,8 @@ class XgemmConfig(Config):
         Tile rows that are processed together, column by column, so that work-groups that
         run at the same time share operands in the L2 cache.
     FILL : int
-        0 assigns a work-group to each tile. Otherwise `FILL` work-groups per compute unit
-        divide the slabs of all tiles evenly, and a tile's partial sums are added up in the
+        0 assigns a work-group to each tile. Otherwise at most `FILL` work-groups per compute
+        unit divide the slabs of all tiles, and a tile's partial sums are added up in the
         same launch: split-K for few tiles, Stream-K for many (M. Osama et al., "Stream-K:
         Work-Centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
         GPU", PPoPP 2023).
