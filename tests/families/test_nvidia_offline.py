@@ -92,6 +92,9 @@ CASES = [
     (replace(DOUBLE, NWG=64), "complex128", ADDED),
     (replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, STAGES=2, FRAGMENTS=2), "complex128",
      ADDED),
+    pytest.param(
+        replace(DOUBLE, NWG=64, SUBGROUPS_M=4, SUBGROUPS_N=2, FRAGMENTS=2), "complex128", ADDED,
+        marks=pytest.mark.xfail(reason="24 bytes are spilled since rows of slabs are permuted")),
     (STREAMED, "float32", {"m": 1}),
     (GemvConfig(MR=4, WGS=256, LANES_N=8, VW=8, STREAMB=1), "float16", {"m": 8}),
     (UNIT_ROWS, "float16", WHOLE | {"m": 8}),
