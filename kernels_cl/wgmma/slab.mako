@@ -31,20 +31,20 @@ static inline uint nearest_tf32(const float x)
 
 ## The loop over slabs `begin` to `end`, or over those of them that this slice takes.
 <%def name="each_slab(begin, end)" filter="trim">
-            % if tiles.SLICES > 1:
+<%
+    sliced = tiles.SLICES > 1
+    first, following = ("", f" slab += {tiles.SLICES}") if sliced else (f"extent slab = {begin}", " ++slab")
+%>\
+            % if sliced:
             extent slab = ${begin} + skipped;
+            % endif
             #pragma unroll 1
-            for (; slab < ${end}; slab += ${tiles.SLICES}) {
+            for (${first}; slab < ${end};${following}) {
                 ${capture(caller.body) | trim}
                 ${next_stage(tiles.SLICES)}
             }
+            % if sliced:
             skipped = slab - ${end};
-            % else:
-            #pragma unroll 1
-            for (extent slab = ${begin}; slab < ${end}; ++slab) {
-                ${capture(caller.body) | trim}
-                ${next_stage()}
-            }
             % endif
 </%def>
 

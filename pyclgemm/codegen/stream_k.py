@@ -17,7 +17,7 @@ _LEAST_SLABS = 2
 #: Partial sums that a work-item loads at once.
 _JOINED_SUMS = 128
 
-#: The part of a step of joining that it takes to read and add one more tile of sums.
+#: The time to read and add one more tile of partial sums, relative to that of a step of joining.
 _ADDING = 0.12
 
 
@@ -129,7 +129,7 @@ def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
 
 
 def _duration(parts: float, slabs: int, joining: float) -> float:
-    """How long tiles take that are divided into so many parts, in slabs."""
+    """The time of tiles that are each divided into `parts`, as a number of slabs."""
     multiplied = math.ceil(slabs / parts)
     if parts == 1:
         return multiplied

@@ -72,9 +72,10 @@ class Role(Enum):
     SMALL_BATCH = "batches of small products"
 
 
-#: Seconds of a step that joins partial sums, of tiles of 64 x 64 on an H200 (docs/techniques.md);
-#: and the slabs of so many seconds where no time can be predicted.
-_JOINING, _JOINING_SLABS = 3e-6, 10.0
+#: Seconds of a step that joins partial sums of tiles of 64 x 64, on an H200 (docs/techniques.md).
+_JOINING = 3e-6
+#: The number of slabs in that time, for families whose times cannot be predicted.
+_JOINING_SLABS = 10.0
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,11 @@ class _CpuOperand:
         return self.converted(self.name, f"{self.name.upper()}_AT({row}, {column})")
 
 
-#: Tiles of so few rows wait for memory, of which a core then reads so many streams. On an Ice Lake
-#: (two cores) one stream for each core brought 20 GB/s, 2 brought 24, 4 27, 8 and 16 28.
-_FEW_ROWS, _STREAMS = 4, 8
+#: Most rows of a tile whose kernel is bound by memory.
+_FEW_ROWS = 4
+#: Places from which such a kernel reads a packed panel in turn. Two cores of an Ice Lake read
+#: 20 GB/s from one place each, 24 from 2, 27 from 4, and 28 from 8 or 16.
+_STREAMS = 8
 
 
 @dataclass

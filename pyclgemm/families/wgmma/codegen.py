@@ -366,11 +366,8 @@ class WgmmaResults:
         """The most chunks of each warpgroup whose boxes of C fit the memory of a stage's slabs."""
         c, config = self.problem.c, self.config
         # Which work-group finishes a divided tile is known only at the end. Each product of a batch
-        # would need its own maps.
-        if c is None or config.FILL or self.problem.batch is not None:
-            return 0
-        # The slices would no longer take stages in turn.
-        if config.SLICES > 1:
+        # would need its own maps. Slices would no longer take stages in turn.
+        if c is None or config.FILL or config.SLICES > 1 or self.problem.batch is not None:
             return 0
         if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
