@@ -13,39 +13,12 @@ static inline uint nearest_tf32(const float x)
 }
 </%def>
 
-## The stage after this one, or after `steps`, and the parity of its next phase.
-<%def name="next_stage(steps=1)" filter="trim">
-% if steps == 1:
+## The stage after this one, and the parity of its next phase.
+<%def name="next_stage()" filter="trim">
                 if (++stage == STAGES) {
                     stage = 0;
                     parity ^= 1;
                 }
-% else:
-                stage += ${steps};
-                if (stage >= STAGES) {
-                    stage -= STAGES;
-                    parity ^= 1;
-                }
-% endif
-</%def>
-
-## The loop over slabs `begin` to `end`, or over those of them that this slice takes.
-<%def name="each_slab(begin, end)" filter="trim">
-<%
-    sliced = tiles.SLICES > 1
-    first, following = ("", f" slab += {tiles.SLICES}") if sliced else (f"extent slab = {begin}", " ++slab")
-%>\
-            % if sliced:
-            extent slab = ${begin} + skipped;
-            % endif
-            #pragma unroll 1
-            for (${first}; slab < ${end};${following}) {
-                ${capture(caller.body) | trim}
-                ${next_stage(tiles.SLICES)}
-            }
-            % if sliced:
-            skipped = slab - ${end};
-            % endif
 </%def>
 
 ## Copies slabs `first` to `last` of a tile as stages become empty.
@@ -134,21 +107,13 @@ static inline uint nearest_tf32(const float x)
 </%def>
 
 <%def name="multiply_as_copied(begin, end)" filter="trim">
-            % if tiles.SLICES == 1:
             int used = -1;  // the stage whose slabs were multiplied last
-            % endif
-            <%call expr="each_slab(begin, end)">
+            #pragma unroll 1
+            for (extent slab = ${begin}; slab < ${end}; ++slab) {
                 const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 const ulong a_at = ${descriptor(operands[0])} | (a_slab & 0x3ffff) >> 4;
                 ${await_slab()}
                 ${multiply("a_at + f * %d + step * %d" % (64 * 128 >> 4, operands[0].step))}
-                % if tiles.SLICES > 1:
-                // The other slice multiplies while this one waits, so that its stage is soon empty.
-                asm volatile("${mark}wgmma.wait_group.sync.aligned 0;" : : : "memory");
-                if (thread == 0) {
-                    arrive(empty + 8 * stage);
-                }
-                % else:
                 // The newest group of instructions keeps running; the group before it has finished.
                 if (used >= 0) {
                     asm volatile("${mark}wgmma.wait_group.sync.aligned 1;" : : : "memory");
@@ -157,21 +122,20 @@ static inline uint nearest_tf32(const float x)
                     }
                 }
                 used = stage;
-                % endif
-            </%call>
+                ${next_stage()}
+            }
             ${await_all()}
-            % if tiles.SLICES == 1:
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);
             }
-            % endif
 </%def>
 
 ## Loads one half of a slab's fragments of A while the unit multiplies the half before.
 <%def name="multiply_through_registers(begin, end)" filter="trim">
             uint a_fragments[2][FRAGMENTS][2][4];
             int used = -1;
-            <%call expr="each_slab(begin, end)">
+            #pragma unroll 1
+            for (extent slab = ${begin}; slab < ${end}; ++slab) {
                 const __local uchar *a_slab = memory + stage * (A_BYTES + B_BYTES) + consumer * (CONSUMER_M * 128);
                 ${await_slab()}
                 #pragma unroll
@@ -184,7 +148,8 @@ static inline uint nearest_tf32(const float x)
                     }
                 }
                 used = stage;
-            </%call>
+                ${next_stage()}
+            }
             ${await_all()}
             if (thread == 0 && used >= 0) {
                 arrive(empty + 8 * used);

@@ -87,9 +87,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     ${stream_k.locals()}
     % endif
     __local ulong barriers[2 * STAGES] __attribute__((aligned(8)));
-    % if tiles.SLICES > 1:
-    __local element slice_sums[MWG * NWG] __attribute__((aligned(16)));  // of the second slice
-    % endif
     ${prelude.offsets("a", "b", "out", *(("whole_a", "whole_b") if terms > 1 else ()))}
 
     const int item = get_local_id(0);
@@ -197,30 +194,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 }
 </%def>
 
-## The second slice passes its sums to the first, which then has those of the tile.
-<%def name="add_slices()" filter="trim">
-<%
-    of_slice = f"(f * {accumulators} + i) * {warpgroup}"
-    meet = f'asm volatile("bar.sync %0, {2 * warpgroup};" : : "r"(consumer + {tiles.CONSUMERS + 2}) : "memory");'
-%>
-            __local element *passed = slice_sums + consumer * (CONSUMER_M * NWG) + thread;
-            if (slice == 1) {
-                <%call expr="each_sum()">
-                passed[${of_slice}] = ${held}[f][i];
-                </%call>
-            }
-            ${meet}
-            if (slice == 0) {
-                <%call expr="each_sum()">
-                ${held}[f][i] += passed[${of_slice}];
-                </%call>
-            }
-            ${meet}
-            if (slice == 1) {
-                continue;
-            }
-</%def>
-
 <%def name="produce()" filter="trim">
             % if moved:
             __global ulong *a_map, *b_map;
@@ -267,15 +240,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="consume()" filter="trim">
-        % if tiles.SLICES > 1:
-        // The warpgroups of the second slice follow those of the first. The slices take slabs in turn.
-        const int slice = item / ${warpgroup * (1 + tiles.CONSUMERS)};
-        const int consumer = item / ${warpgroup} - 1 - ${tiles.CONSUMERS} * slice;
-        extent skipped = slice;  // slabs before the next one of this slice
-        stage = slice;
-        % else:
         const int consumer = item / ${warpgroup} - 1;
-        % endif
         const int thread = item % ${warpgroup};
         const int lane = item % 32;
         % if tiles.FILL:
@@ -306,8 +271,8 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 % endif
             </%call>
             % if tiles.PROMOTE:
-            for (extent begin = first; begin < last; begin += ${tiles.PROMOTE * tiles.SLICES}) {
-                const extent end = min(begin + ${tiles.PROMOTE * tiles.SLICES}, last);
+            for (extent begin = first; begin < last; begin += ${tiles.PROMOTE}) {
+                const extent end = min(begin + ${tiles.PROMOTE}, last);
                 ${slabs.multiply_slabs("begin", "end")}
                 <%call expr="each_sum()">
                 totals[f][i] += accumulators[f][i];
@@ -316,9 +281,6 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
             }
             % else:
             ${slabs.multiply_slabs("first", "last")}
-            % endif
-            % if tiles.SLICES > 1:
-            ${add_slices()}
             % endif
             % if tiles.FILL:
             ${stream_k.join(each_sum)}

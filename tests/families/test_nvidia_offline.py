@@ -61,10 +61,6 @@ CASES = [
     (replace(WGMMA, STAGES=3, FILL=1), "float16", WHOLE),
     (warpgroups(64, 64, 1, 8, TMA=0), "float16", WHOLE),
     (warpgroups(192, 128, 3, 4, FILL=1, TMA=0), "float16", WHOLE | ODD | {"batch": 4}),
-    *((warpgroups(*tile, SLICES=2), "float16", WHOLE | ODD)
-      for tile in ((64, 64, 1, 12), (64, 192, 1, 4), (128, 64, 2, 6))),
-    (warpgroups(64, 96, 1, 8, FILL=1, TMA=0, SLICES=2), "float16", WHOLE),
-    (warpgroups(64, 64, 1, 8, SLICES=2), "float32", WHOLE | TF32),
     (replace(WGMMA, TMA=0), "float16", WHOLE | ALONG_K),
     # Lanes copy rows that start at 4 bytes, and transpose B.
     (replace(WGMMA, TMA=0), "float16", WHOLE | {"n": 4094}),

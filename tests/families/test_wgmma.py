@@ -38,16 +38,11 @@ KINDS = [*((dtype, None) for dtype in ("float16", "bfloat16", "int8"))]
 KINDS += [("float32", precision) for precision in FLOAT32_PRECISIONS]
 
 tile = WgmmaConfig
-#: Tiles of two slices, which have the same number of slabs or not, or none.
-SLICED = [
-    tile(64, 64, 1, 4, SLICES=2), tile(128, 64, 2, 4, PROMOTE=1, SLICES=2),
-    tile(64, 64, 1, 6, PROMOTE=2, FILL=1, SLICES=2), tile(128, 16, 1, 10, FILL=3, SLICES=2),
-]  # fmt: skip
 #: Tiles whose slabs boxes copy, and lanes.
 TILES = [
     replace(CONFIG, STAGES=5, GROUP_M=1), tile(128, 128, 2, 3, PROMOTE=2),
     tile(128, 64, 1, 2, PROMOTE=1), tile(192, 192, 3, 3), tile(128, 256, 2, 3), SHARED,
-    tile(128, 128, 2, 3, FILL=3, PROMOTE=1), *SLICED,
+    tile(128, 128, 2, 3, FILL=3, PROMOTE=1),
 ]  # fmt: skip
 BY_BOXES = [
     *TILES, tile(128, 32, 2, 5, GROUP_M=1), tile(128, 32, 1, 3, FILL=3, PROMOTE=1),
@@ -100,8 +95,7 @@ PRODUCTS = [
     # float32 along the tile goes through registers.
     *(((100, 72, 150), config, TF32 | WHOLE | {"a": a, "b": b, "c": ROW_ALIGNED})
       for config in (CONFIG, tile(128, 128, 1, 2, PROMOTE=0), NARROW,
-                     tile(128, 96, 1, 2, PROMOTE=0), tile(128, 48, 1, 2, TMA=0),
-                     tile(64, 64, 1, 4, SLICES=2))
+                     tile(128, 96, 1, 2, PROMOTE=0), tile(128, 48, 1, 2, TMA=0))
       for a, b in ((ROW_ALIGNED, ROW_ALIGNED), (COLUMN_ALIGNED, COLUMN_ALIGNED),
                    (COLUMN_ALIGNED, ROW_ALIGNED))),
     # Lanes copy rows in vectors of 4 and 8 bytes, also where the tile's rows have 64 bytes.

@@ -23,11 +23,11 @@ from .unit import TensorMap, WgmmaUnit
 
 #: Registers of a work-item that copies and of one that multiplies, by the number of warpgroups that
 #: multiply. Together they fill the register file (CUTLASS 3 divides it in the same way).
-_REGISTERS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
+_REGISTERS = {2: (40, 232), 3: (32, 160)}
 
 #: The same where lanes copy, which takes more addresses than bulk copies: with the registers above,
 #: ptxas spilled up to 72 bytes of the lanes' registers in batches and with Stream-K.
-_REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152), 4: (56, 104)}
+_REGISTERS_OF_LANES = {2: (56, 224), 3: (56, 152)}
 
 
 #: Most columns of a strip.
@@ -50,7 +50,7 @@ class WgmmaConfig(Config):
     MWG, NWG : int
         Tile of a work-group: rows, and columns in multiples of 16.
     CONSUMERS : int
-        Warpgroups that multiply and share the rows of the tile.
+        Warpgroups that multiply; they share the rows of the tile.
     STAGES : int
         Slabs of each operand in local memory.
     GROUP_M : int
@@ -68,10 +68,6 @@ class WgmmaConfig(Config):
         ``cp.async`` of 16, 8 or 4 bytes (PTX ISA) in the lanes of the copying warpgroup, and
         results by stores in the lanes that computed them: products of a few microseconds finish
         before the maps would be written, and fewer operands are packed.
-    SLICES : int
-        Warpgroups that multiply the same rows of the tile. They take slabs in turn, and the second
-        passes its sums to the first. Instructions of few columns leave gaps between them, which
-        those of another warpgroup fill.
 
     See Also
     --------
@@ -92,12 +88,11 @@ class WgmmaConfig(Config):
     MWG: Annotated[int, up_to(256)]
     NWG: Annotated[int, tuple(range(16, 257, 16))]
     CONSUMERS: Annotated[int, (1, 2, 3)] = 2
-    STAGES: Annotated[int, (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)] = 4
+    STAGES: Annotated[int, (2, 3, 4, 5, 6, 7, 8)] = 4
     GROUP_M: Annotated[int, up_to(1024)] = 16
     PROMOTE: Annotated[int, up_to(1024, 0)] = 0
     FILL: Annotated[int, up_to(64, 0)] = 0
     TMA: Annotated[int, FLAG] = 1
-    SLICES: Annotated[int, (1, 2)] = 1
 
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.
@@ -111,17 +106,12 @@ class WgmmaConfig(Config):
     @property
     def work_items(self) -> int:
         """Work-items of a group."""
-        return units.WARPGROUP * (1 + self.multiplying)
-
-    @property
-    def multiplying(self) -> int:
-        """Warpgroups that multiply."""
-        return self.CONSUMERS * self.SLICES
+        return units.WARPGROUP * (1 + self.CONSUMERS)
 
     @property
     def registers(self) -> tuple[int, int] | None:
         """Registers of a work-item that copies and of one that multiplies; None if equal."""
-        return (_REGISTERS if self.TMA else _REGISTERS_OF_LANES).get(self.multiplying)
+        return (_REGISTERS if self.TMA else _REGISTERS_OF_LANES).get(self.CONSUMERS)
 
     @property
     def fragments(self) -> int:
@@ -366,8 +356,8 @@ class WgmmaResults:
         """The most chunks of each warpgroup whose boxes of C fit the memory of a stage's slabs."""
         c, config = self.problem.c, self.config
         # Which work-group finishes a divided tile is known only at the end. Each product of a batch
-        # would need its own maps. Slices would no longer take stages in turn.
-        if c is None or config.FILL or config.SLICES > 1 or self.problem.batch is not None:
+        # would need its own maps.
+        if c is None or config.FILL or self.problem.batch is not None:
             return 0
         if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
@@ -389,8 +379,7 @@ def local_bytes(config: WgmmaConfig, result_bytes: int) -> int:
     slabs = config.STAGES * (config.MWG + padded(config.NWG, _COPIED_COLUMNS)) * units.ROW_BYTES
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
-    passed = (config.SLICES - 1) * config.MWG * config.NWG * 4  # sums
-    return slabs + staged + barriers + arrivals + passed
+    return slabs + staged + barriers + arrivals
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
@@ -413,7 +402,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     if config.TMA:
         kernel.arguments += (Argument("maps", "output", "ulong"),)
     held = "totals" if config.PROMOTE else "accumulators"
-    consumers = units.WARPGROUP * config.CONSUMERS  # work-items that have a tile's sums
+    consumers = units.WARPGROUP * config.CONSUMERS  # work-items that have sums
     split_k = StreamK(
         slab_count(problem, unit),
         config.FILL * traits.compute_units,

@@ -29,9 +29,6 @@ _RESULT_BYTES = 4
 #: Most rows of a box (CUDA Driver API, "cuTensorMapEncodeTiled").
 _MOST_ROWS = 256
 
-#: Most warpgroups that multiply; with more, each has too few registers.
-_MOST_MULTIPLYING = 4
-
 #: Registers that the kernel needs besides its sums. With the most sums that this allows, kernels
 #: that are compiled for sm_90a spill at most about 100 bytes.
 _OTHER_REGISTERS = 32
@@ -78,19 +75,6 @@ class WgmmaFamily(Family[WgmmaConfig]):
                 c.MWG % (FRAGMENT_ROWS * c.CONSUMERS) == 0 and c.MWG <= _MOST_ROWS
             ),
             "MWG is {c.MWG}, CONSUMERS is {c.CONSUMERS}",
-        ),
-        common.Constraint(
-            f"at most {_MOST_MULTIPLYING} warpgroups can multiply, CONSUMERS * SLICES",
-            lambda c, dtype, traits: c.multiplying <= _MOST_MULTIPLYING,
-            "CONSUMERS is {c.CONSUMERS}, SLICES is {c.SLICES}",
-        ),
-        # A barrier tells two phases apart: one that is awaited while the phase before has not ended
-        # seems to have ended. So one slice awaits all phases of a stage. One whose A passes through
-        # registers leaves a stage after it has begun with its next one.
-        common.Constraint(
-            "STAGES must be a multiple of SLICES, and two stages for each",
-            lambda c, dtype, traits: c.STAGES % c.SLICES == 0 and c.STAGES >= 2 * c.SLICES,
-            "STAGES is {c.STAGES}, SLICES is {c.SLICES}",
         ),
         common.Constraint(
             "PROMOTE must be 0 for integer sums, which are exact",
@@ -206,8 +190,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             config.NWG,
             depth,
             fill=config.FILL,
-            exposed=1 / (max(1, config.STAGES - 1) * config.SLICES),
-            alone=1 / config.SLICES,
+            exposed=1 / max(1, config.STAGES - 1),
             local=costs.local_byte * read * depth * unit.element_bytes * terms,
             cache=costs.cache_byte * (config.MWG + config.NWG) * depth * stored,
             join=costs.memory_byte * 2 * config.MWG * config.NWG * 4,  # float32 or int32
@@ -251,13 +234,11 @@ class WgmmaFamily(Family[WgmmaConfig]):
         return {
             "MWG": (64, 128, 192, 256),
             "NWG": (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256),
-            "CONSUMERS": (1, 2, 3), "GROUP_M": (1, 4, 8, 16),
-            "STAGES": (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+            "CONSUMERS": (1, 2, 3), "STAGES": (2, 3, 4, 5, 6, 7, 8), "GROUP_M": (1, 4, 8, 16),
             # Sums that stay in the unit lose the accuracy that splitting gains. At 4096 on an H100
             # the error of TF32_TF32_F32_X3 was 0.6 times that of true float32 with PROMOTE = 8, 1.1
             # times with 16, and 8.4 times with 0.
             "PROMOTE": (4, 8, 12) if is_split else (0,), "FILL": (0, 1), "TMA": (0, 1),
-            "SLICES": (1, 2),
         }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ int getcontext(struct context *own);
 void makecontext(struct context *made, void (*start)(void), int arguments, ...);
 int swapcontext(struct context *kept, const struct context *next);
 
-enum { BARRIERS = 64, WARPS = 20, PENDING = 256, STACK_BYTES = 1 << 18 };
+enum { BARRIERS = 64, WARPS = 16, PENDING = 256, STACK_BYTES = 1 << 18 };
 
 struct work_item {
     struct context context;
