@@ -6,7 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .source import Argument
+
+Column = NDArray[np.float64]
 
 #: Most partial sums of a tile that are added up in one step; more take two steps.
 FAN_IN = 12
@@ -112,33 +117,49 @@ def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
 
     Work-groups compute whole tiles as long as that keeps all of them busy. The slabs of the last
     one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP 2023).
-    If there are fewer tiles than work-groups, either each tile is divided into equal parts or all
-    slabs are divided evenly among all work-groups, whatever ends first if a step that joins partial
-    sums takes as long as `joining` slabs.
+    If there are fewer tiles than work-groups, `few_tiles` divides them.
     """
     groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
     if tiles % groups == 0:
         return Division(groups, tiles // groups)
     if tiles > groups:
         return Division(groups, tiles // groups - 1)
-    most = groups // tiles
-    few = math.sqrt(slabs / (_ADDING * joining))  # more parts take longer to add than they save
-    equal = {min(most, max(1, round(parts))) for parts in (1, few, FAN_IN, most)}
-    parts = min((*sorted(equal), groups / tiles), key=lambda one: _duration(one, slabs, joining))
+    (parts,), _, _ = few_tiles(*np.array([[tiles], [slabs], [groups], [joining]], float))
     return Division(tiles, 1) if parts == 1 else Division(round(tiles * parts), 0)
 
 
-def _duration(parts: float, slabs: int, joining: float) -> float:
-    """The time of tiles that are each divided into `parts`, as a number of slabs."""
-    multiplied = math.ceil(slabs / parts)
-    if parts == 1:
-        return multiplied
-    steps, sums = 1, math.ceil(parts)
-    if sums > parts:  # a work-group has the end of one tile and the beginning of the next
-        steps, sums = 2, sums + 1
-    if sums > FAN_IN:
-        steps, sums = steps + 1, _neighbours(sums) + math.ceil(sums / _neighbours(sums))
-    return multiplied + joining * (steps + _ADDING * sums)
+def few_tiles(
+    tiles: Column, slabs: Column, groups: Column, joining: Column
+) -> tuple[Column, Column, Column]:
+    """Divide tiles that are fewer than work-groups, in each of many cases.
+
+    Either each tile is divided into equal parts or all slabs are divided evenly among all
+    work-groups, whatever ends first if a step that joins partial sums takes as long as `joining`
+    slabs. Returns the parts of a tile, the steps that join them and the sums that these read.
+    """
+    # Rows of `parts` are alternatives; only those of the last one may be uneven.
+    parts = np.empty((5, len(tiles)))
+    parts[0] = 1
+    parts[1] = np.sqrt(slabs / (_ADDING * joining)).round()  # adding more costs more than it saves
+    parts[2] = FAN_IN
+    parts[3] = groups // tiles
+    parts[4] = groups / tiles
+    np.minimum(parts[1:3], parts[3], out=parts[1:3])
+    np.maximum(parts[1], 1, out=parts[1])
+    sums = np.ceil(parts)
+    # In uneven parts a work-group has the end of one tile and the beginning of the next.
+    uneven = sums[4] > parts[4]
+    sums[4] += uneven
+    twice = sums > FAN_IN
+    steps = 1.0 + twice
+    steps[4] += uneven
+    neighbours = np.maximum(np.ceil(np.sqrt(sums)), FAN_IN)
+    sums = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
+    whole = parts == 1
+    steps[whole] = sums[whole] = 0
+    durations = np.ceil(slabs / parts) + joining * (steps + _ADDING * sums)
+    chosen = durations.argmin(axis=0), np.arange(len(tiles))
+    return parts[chosen], steps[chosen], sums[chosen]
 
 
 def slab_count(k: int, depth: int) -> int:

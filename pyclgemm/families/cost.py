@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
+from ..codegen.stream_k import few_tiles
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT
@@ -36,6 +37,10 @@ Sizes = int | Column
 MatrixName: TypeAlias = Literal["a", "b", "out"]
 #: A row for each term or part of a time, a column for each configuration.
 Terms = NDArray[np.float64]
+
+
+#: Slabs in the time of a step that joins partial sums, where nothing tells the time of a slab.
+JOINING = 10.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Work:
     depth: int  # of a slab
     multiply: float  # seconds of the multiply-adds of a slab
     fill: int = 0  # work-groups of a compute unit that split k loops; 0: a group for each tile
+    joining: float = JOINING  # slabs in the time of a step that joins partial sums, with `fill`
     resident: int = 1  # work-groups of a compute unit at a time
     alone: float = 1.0  # factor of the time of multiplying if a work-group is alone on its unit
     rounds: float = 1.0  # latencies of a tile: its first slab, each step that joins sums
@@ -140,7 +146,7 @@ class Coefficients:
     pack_launch: float = 3e-6  # seconds of each launch that packs
     packing: float = 1.25
     join: float = 1.0
-    split: float = 2e-6  # seconds of waiting for the sums of others
+    split: float = 2e-6  # seconds of a step that joins sums: of waiting for those of others
     descriptors: float = 0.5e-6  # seconds
 
     @classmethod
@@ -308,7 +314,8 @@ class WorkTable:
         self._units = float(units)
         self.work = _columns(work, Work)
         self.work["grain"] = np.where(self.work["grain"], self.work["grain"], self.work["columns"])
-        self._fills = self.work["fill"] > 0
+        self._fills = np.flatnonzero(self.work["fill"])  # those whose k loops are split
+        self._none = np.zeros(len(work))
         # Most tables need less arithmetic: no swapped rows, one tile for each work-group.
         swapped = self.work["swapped"] > 0
         self._swapped = swapped if swapped.any() else None
@@ -378,7 +385,7 @@ class WorkTable:
         Sizes are positive numbers, or arrays with one for each configuration. With `in_cache` the
         matrices are in a cache before.
         """
-        w, fills, units = self.work, self._fills, self._units
+        w, units = self.work, self._units
         slab, cache, store, start, packed_a, packed_b, _, *others = self._terms
         step, ends, operand, result, join, waiting = others
         rows, columns = m, n
@@ -390,30 +397,47 @@ class WorkTable:
             tiles = np.where(w["tiles"] > 1, np.ceil(tiles / w["tiles"]), tiles)
         slabs = np.ceil(k / w["depth"])
         # Without FILL a compute unit computes whole tiles, as many at a time as are resident. With
-        # FILL all slabs are divided evenly among the work-groups.
-        groups = np.where(
-            fills, np.minimum(units * w["fill"], np.maximum(tiles, tiles * slabs / 2)), tiles
-        )
+        # FILL the slabs are divided among the work-groups.
+        groups, longest, steps, sums = tiles, slabs, self._none, self._none
+        if len(self._fills):
+            groups, longest, steps, sums = self._divided(tiles, slabs)
         shared = tiles / groups  # tiles of a work-group; less than 1 if tiles are split
         whole = np.maximum(shared, 1)
         on_unit = np.ceil(groups / units)  # work-groups of the fullest compute unit
         in_turn = np.ceil(on_unit / w["resident"])
-        split = fills & (tiles % groups != 0) & (slabs > 1)
         # If there are more tiles than work-groups, only the last one to two rounds are split.
         joined = np.minimum(np.maximum(groups, tiles), 3 * groups)
         return np.array(
             [
                 start,
                 products * k * (rows * packed_a + columns * packed_b),
-                split * (joined * join + waiting),
+                # A work-group reads the sums of others at its share of the bandwidth.
+                (steps > 0) * joined * join + steps * waiting + sums * (join / 2 * units),
                 # A unit full of work-groups is limited by throughput, a lone group by its chain of
                 # slabs. One part stores a split tile.
-                on_unit * (shared * slabs * slab + whole * store),
-                in_turn * (shared * slabs * step + whole * ends),
+                on_unit * (longest * slab + whole * store),
+                in_turn * (longest * step + whole * ends),
                 products * ((m * k + k * n) * operand + m * n * result) * (not in_cache),
                 tiles * slabs * cache / np.minimum(units, groups),
             ]
         )
+
+    def _divided(self, tiles: Column, slabs: Column) -> tuple[Column, Column, Column, Column]:
+        """The work-groups, the slabs of one, and the steps and sums that join its tiles."""
+        fills, w = self._fills, self.work
+        groups, longest = np.array(tiles), np.array(slabs)
+        steps, sums = np.zeros((2, len(groups)))
+        tiles, slabs = tiles[fills], slabs[fills]
+        most = np.minimum(self._units * w["fill"][fills], np.maximum(tiles, tiles * slabs // 2))
+        split = np.where((tiles % most != 0) & (slabs > 1), 2.0, 0.0)
+        groups[fills], longest[fills] = most, tiles / most * slabs
+        steps[fills] = sums[fills] = split
+        few = np.flatnonzero(tiles < most)
+        if len(few):
+            at, tiles, slabs = fills[few], tiles[few], slabs[few]
+            parts, steps[at], sums[at] = few_tiles(tiles, slabs, most[few], w["joining"][at])
+            groups[at], longest[at] = np.round(tiles * parts), np.ceil(slabs / parts)
+        return groups, longest, steps, sums
 
 
 #: The number of parts of a predicted time. The first ones follow each other: start, packing,

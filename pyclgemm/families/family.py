@@ -26,7 +26,7 @@ from ..problem.bounds import out_of_bounds
 from ..problem.precision import Precision
 from ..problem.problem import OPERANDS, GemmProblem, OperandName, PackedLayout
 from ..problem.product import Product
-from .cost import Access, Coefficients, Costs, Place, Work
+from .cost import JOINING, Access, Coefficients, Costs, Place, Work
 
 C = TypeVar("C", bound=Config)
 
@@ -74,8 +74,6 @@ class Role(Enum):
 
 #: Seconds of a step that joins partial sums of tiles of 64 x 64, on an H200 (docs/techniques.md).
 _JOINING = 3e-6
-#: The number of slabs in that time, for families whose times cannot be predicted.
-_JOINING_SLABS = 10.0
 
 
 @dataclass(frozen=True)
@@ -266,13 +264,8 @@ class Family(ABC, Generic[C]):
         """The slabs that a work-group multiplies in the time of a step that joins partial sums."""
         # Not the user's own ceilings: sums would be added in another order after a calibration.
         costs = Costs.of(problem, traits, typical_ceilings(traits), self.unit_ceiling)
-        work = costs and self.work_at(config, costs)
-        if not work:
-            return _JOINING_SLABS
-        # Of a tile of 64 x 64: the slabs and the sums of larger ones take longer alike.
-        multiply = work.multiply * 64 * 64 / (work.rows * work.columns)
-        slab = self.coefficients.multiply * multiply + self.coefficients.slab * work.exposed
-        return _JOINING / slab
+        work = costs and self.divided_work(config, costs)
+        return work.joining if work else JOINING
 
     # Traffic, work and explanations
 
@@ -306,7 +299,7 @@ class Family(ABC, Generic[C]):
         None if no time can be predicted; such a configuration is used only where it was measured.
         """
         costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
-        if costs is None or (work := self.work_at(config, costs)) is None:
+        if costs is None or (work := self.divided_work(config, costs)) is None:
             return None
         swapped = self.exchanges(problem)
         places = Place.of(problem.transposed if swapped else problem)
@@ -314,8 +307,18 @@ class Family(ABC, Generic[C]):
         return work.accessing(a, b, out, swapped=swapped, reads_c=problem.c is not None)
 
     def work_at(self, config: C, costs: Costs) -> Work | None:
-        """The work for products of any layouts, without the terms of `access`."""
+        """The work for products of any layouts, without the terms of `access` and joining."""
         return None
+
+    def divided_work(self, config: C, costs: Costs) -> Work | None:
+        """The work with the time of joining, by which the slabs of few tiles are divided."""
+        work = self.work_at(config, costs)
+        if work is None or not work.fill:
+            return work
+        # Of a tile of 64 x 64: the slabs and the sums of larger ones take longer alike.
+        multiply = work.multiply * 64 * 64 / (work.rows * work.columns)
+        slab = self.coefficients.multiply * multiply + self.coefficients.slab * work.exposed
+        return replace(work, joining=_JOINING / slab)
 
     def access(self, config: C, costs: Costs, place: Place) -> Access:
         """The terms of the work that depend on how a matrix lies, as the kernel sees it."""

@@ -8,7 +8,7 @@ correct a prediction (`pyclgemm.selection.residuals`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _CACHED = 0.25
 #: A configuration that was measured and never reached this part of the speed of the best of its
 #: family for a product is no candidate; its times still correct predictions.
 _NEAR_BEST = 0.95
+#: Rankings that are kept for the layouts of later products; each takes some 40 KB.
+_MOST_RANKINGS = 128
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class Knowledge:
         candidates = self._candidates.get(key)
         if candidates is None:
             candidates = self._candidates[key] = Candidates(self, problem)
-        return Ranking(candidates, problem)
+        return candidates.ranking(problem)
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:
@@ -238,6 +240,17 @@ class Candidates:
         spread_of = known.residuals.spread
         #: How far predictions of each configuration's family are off, as a logarithm.
         self.spreads = np.array([spread_of(config.family) for config in predictor.configs])
+        self._rankings: dict[Hashable, Ranking] = {}
+
+    def ranking(self, problem: GemmProblem) -> Ranking:
+        """The candidates for products with the layouts of `problem`."""
+        layouts = self.predictor.layouts(problem, _widest(problem))
+        ranking = self._rankings.get(layouts)
+        if ranking is None:
+            if len(self._rankings) == _MOST_RANKINGS:
+                self._rankings.clear()
+            ranking = self._rankings[layouts] = Ranking(self, problem)
+        return ranking
 
 
 class Ranking:

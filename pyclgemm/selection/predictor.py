@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,8 @@ class Predictor:
             costs = Costs.of(problem, traits, ceilings, family.unit_ceiling)
             if costs is None:
                 continue
-            able = {config: work for config in group if (work := family.work_at(config, costs))}
+            works_here = ((config, family.divided_work(config, costs)) for config in group)
+            able = {config: work for config, work in works_here if work}
             columns = slice(len(works), len(works) + len(able))
             self._members.append(_Members(family, costs, fitted, list(able), columns))
             self.configs += able
@@ -102,6 +103,11 @@ class Predictor:
                 laid[:, columns] = exchanged[:, columns]
                 swapped[columns] = True
         return self.work.with_layouts(laid, swapped, reads_c=problem.c is not None)
+
+    def layouts(self, problem: GemmProblem, widest: int) -> Hashable:
+        """What `table` depends on: equal for products with equal tables."""
+        exchanges = tuple(members.family.exchanges(problem) for members in self._members)
+        return Place.of(problem, widest), exchanges, problem.c is None
 
     def _laid(self, problem: GemmProblem, widest: int) -> Terms:
         """The terms of all three matrices."""

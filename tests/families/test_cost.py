@@ -1,5 +1,6 @@
 """Predicted times: each term by hand, what more work costs, and what families state."""
 
+import math
 from dataclasses import fields, replace
 from itertools import product
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from pyclgemm.codegen.stream_k import divide
 from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable, shares, total
@@ -32,7 +34,7 @@ EXACT = replace(NOTHING, **dict.fromkeys(RATIOS, 1.0))
 #: A product of 2 x 3 tiles and 10 slabs on 4 compute units, one of which has 2 tiles.
 UNITS = 4
 SIZES = 20, 30, 50
-TILE = Work(rows=10, columns=10, depth=5, multiply=0.0)
+TILE = Work(rows=10, columns=10, depth=5, multiply=0.0, joining=1.0)
 
 
 def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
@@ -83,8 +85,13 @@ def seconds(work, sizes=SIZES, coefficients=EXACT, products=1, units=UNITS):
         ({"fill": 1}, {"tile": 1.0}, 1.5),
         ({"fill": 3, "resident": 3}, {"tile": 1.0}, 1),
         ({"fill": 3, "cache": 1.0}, {}, 15),
-        ({"fill": 1, "join": 1.0}, {"split": 7.0}, 6 + 7),
-        ({"fill": 3, "join": 1.0}, {"split": 7.0}, 12 + 7),
+        # Four groups share the sums of six tiles in two steps, or two groups those of each tile in
+        # one. A group reads two of them, each at a fourth of the bandwidth.
+        ({"fill": 1, "join": 1.0}, {"split": 7.0}, 6 + 2 * 7 + 2 * 4 / 2),
+        ({"fill": 3, "join": 1.0}, {"split": 7.0}, 12 + 7 + 2 * 4 / 2),
+        # If joining takes as long as all slabs, tiles that are fewer than groups stay whole.
+        ({"fill": 3, "join": 1.0, "joining": 10.0}, {"split": 7.0}, 0),
+        ({"fill": 3, "resident": 3, "joining": 10.0}, {"slab": 1.0}, 10),
         # A work-group has two slabs at least, or a tile; whole tiles are not split.
         ({"fill": 100, "resident": 100}, {"slab": 1.0}, 2),
         ({"fill": 1, "rows": 20, "columns": 30, "depth": 25, "local": 1.0}, {}, 2),
@@ -156,7 +163,7 @@ works = st.builds(
     grain=st.sampled_from((0, 1, 8)), swapped=st.booleans(),
     local=some, cache=some, loads=some, turned=some, store=some, join=some,
     packs=st.integers(0, 2), packed_a=some, packed_b=some, operand=some, result=some,
-    descriptors=st.integers(0, 1),
+    descriptors=st.integers(0, 1), joining=st.floats(0.1, 100.0),
 )  # fmt: skip
 coefficients = st.builds(
     Coefficients, **{field.name: st.floats(0.0, 3.0) for field in fields(Coefficients)}
@@ -167,13 +174,26 @@ sizes = st.tuples(extents, extents, extents)
 
 @given(works, coefficients, sizes, st.integers(0, 3), st.integers(0, 5000), st.integers(1, 200))
 def test_more_work_is_never_predicted_faster(work, ratios, smaller, axis, more, units):
-    # By the slabs of more rows and columns fewer tiles may be split: there only k tells.
-    axis = 2 if work.fill else axis
+    # By the slabs of more work tiles may be divided in another way, which depends on the device.
+    work = replace(work, fill=0)
     larger = [size + more * (number == axis) for number, size in enumerate((*smaller, 1))]
     before = seconds(work, smaller, ratios, units=units)
     after = seconds(work, larger[:3], ratios, larger[3], units)
     assert after >= before * (1 - 1e-12)
     assert before >= ratios.launch + work.packs * ratios.pack_launch
+
+
+@given(
+    st.integers(1, 2000), st.integers(1, 500), st.integers(1, 4), st.integers(1, 150),
+    st.floats(0.1, 100.0),
+)  # fmt: skip
+def test_slabs_are_predicted_as_kernels_divide_them(tiles, slabs, fill, units, joining):
+    work = Work(1, 1, 1, 0.0, fill=fill, joining=joining, resident=fill)
+    predicted = seconds(work, (tiles, 1, slabs), replace(NOTHING, slab=1.0), units=units)
+    division = divide(tiles, slabs, fill * units, joining)
+    divided = (tiles - division.rounds * division.groups) * slabs
+    most = division.rounds * slabs + math.ceil(divided / division.groups)
+    assert predicted <= most < predicted + 1
 
 
 @given(st.lists(st.tuples(works, coefficients, sizes, counts), min_size=1, max_size=9))

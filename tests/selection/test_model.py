@@ -421,7 +421,7 @@ def test_several_terms_must_be_clearly_faster_than_float32(times, is_replaced):
 @pytest.mark.parametrize(("architecture", "database"), [("sm_80", BLANK), ("sm_90", None)])
 def test_float32_replaces_a_slower_precision(precision, architecture, database):
     traits, database, taken = typical_traits(architecture), database or load_database(), set()
-    for text in ("1x8192x8192", "2048x1x2048:TN", "4096x16x512", "8192x8192x8192"):
+    for text in ("1x8192x8192", "2048x1x2048:TN", "4096x16x512", "16384x16384x16384"):
         product = GemmShape.parse(text).product("float32", precision)
         found, choice = choose_for(product, traits, database)
         plain = replace(product.problem, precision=resolve_precision(None, "float32"))
