@@ -17,7 +17,7 @@ Column = NDArray[np.float64]
 FAN_IN = 12
 
 #: Fewest slabs of k for which a work-group is worthwhile.
-_LEAST_SLABS = 2
+LEAST_SLABS = 2
 
 #: Partial sums that a work-item loads at once.
 _JOINED_SUMS = 128
@@ -26,9 +26,9 @@ _JOINED_SUMS = 128
 _ADDING = 0.12
 
 
-def _neighbours(sums: int) -> int:
+def _neighbours(sums: int | Column) -> Column:
     """How many of a tile's partial sums are added up in the first step."""
-    return max(FAN_IN, math.ceil(math.sqrt(sums)))
+    return np.maximum(np.ceil(np.sqrt(sums)), FAN_IN)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
     one to two rounds of tiles are divided evenly ("two-tile Stream-K" of Osama et al., PPoPP 2023).
     If there are fewer tiles than work-groups, `few_tiles` divides them.
     """
-    groups = min(groups, max(tiles, tiles * slabs // _LEAST_SLABS))
+    groups = min(groups, max(tiles, tiles * slabs // LEAST_SLABS))
     if tiles % groups == 0:
         return Division(groups, tiles // groups)
     if tiles > groups:
@@ -153,7 +153,7 @@ def few_tiles(
     twice = sums > FAN_IN
     steps = 1.0 + twice
     steps[4] += uneven
-    neighbours = np.maximum(np.ceil(np.sqrt(sums)), FAN_IN)
+    neighbours = _neighbours(sums)
     sums = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
     whole = parts == 1
     steps[whole] = sums[whole] = 0

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
-from ..codegen.stream_k import few_tiles
+from ..codegen.stream_k import LEAST_SLABS, few_tiles
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT
@@ -428,15 +428,17 @@ class WorkTable:
         groups, longest = np.array(tiles), np.array(slabs)
         steps, sums = np.zeros((2, len(groups)))
         tiles, slabs = tiles[fills], slabs[fills]
-        most = np.minimum(self._units * w["fill"][fills], np.maximum(tiles, tiles * slabs // 2))
+        worthwhile = np.maximum(tiles, tiles * slabs // LEAST_SLABS)
+        most = np.minimum(self._units * w["fill"][fills], worthwhile)
         split = np.where((tiles % most != 0) & (slabs > 1), 2.0, 0.0)
-        groups[fills], longest[fills] = most, tiles / most * slabs
+        groups[fills], longest[fills] = most, tiles * slabs / most
         steps[fills] = sums[fills] = split
         few = np.flatnonzero(tiles < most)
         if len(few):
             at, tiles, slabs = fills[few], tiles[few], slabs[few]
             parts, steps[at], sums[at] = few_tiles(tiles, slabs, most[few], w["joining"][at])
-            groups[at], longest[at] = np.round(tiles * parts), np.ceil(slabs / parts)
+            groups[at] = np.round(tiles * parts)
+            longest[at] = np.ceil(tiles * slabs / groups[at])
         return groups, longest, steps, sums
 
 

@@ -69,8 +69,8 @@ class Predictor:
             costs = Costs.of(problem, traits, ceilings, family.unit_ceiling)
             if costs is None:
                 continue
-            works_here = ((config, family.divided_work(config, costs)) for config in group)
-            able = {config: work for config, work in works_here if work}
+            work_of = family.divided_work
+            able = {config: work for config in group if (work := work_of(config, costs))}
             columns = slice(len(works), len(works) + len(able))
             self._members.append(_Members(family, costs, fitted, list(able), columns))
             self.configs += able

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 import pyclgemm
-from pyclgemm.codegen.stream_k import FAN_IN, Division, StreamK, divide, tile_count
+from pyclgemm.codegen.stream_k import (
+    FAN_IN,
+    LEAST_SLABS,
+    Division,
+    StreamK,
+    divide,
+    few_tiles,
+    tile_count,
+)
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.runtime.queue_state import queue_state
 from tests.support import configs
@@ -67,6 +75,31 @@ def test_every_division(tiles, slabs, groups, joining):
 )  # fmt: skip
 def test_divisions_if_joining_takes_as_long_as_ten_slabs(tiles, slabs, groups, wanted):
     assert divide(tiles, slabs, groups, joining=10) == wanted
+
+
+@given(st.integers(1, 300), st.integers(2, 500), st.integers(2, 600), st.floats(1e-3, 1e3))
+def test_the_steps_and_sums_of_few_tiles(tiles, slabs, groups, joining):
+    groups = min(groups, tiles * slabs // LEAST_SLABS)
+    if groups <= tiles:
+        return
+    case = np.array([[tiles], [slabs], [groups], [joining]], float)
+    (parts,), (steps,), (sums,) = few_tiles(*case)
+    division = divide(tiles, slabs, groups, joining)
+    contributors = [
+        division.group_of(end, tiles * slabs)
+        - division.group_of(end - slabs + 1, tiles * slabs)
+        + 1
+        for end in range(slabs - 1, tiles * slabs, slabs)
+    ]
+    if parts == 1:
+        assert (division, steps, sums) == (Division(tiles, 1), 0, 0)
+    elif max(contributors) > FAN_IN + 1:
+        assert steps >= 2
+        assert sums < max(contributors) + 2
+    else:
+        # Where parts are uneven, no tile may have as many contributors as there could be.
+        assert max(contributors) <= sums <= max(contributors) + 1 + (sums > FAN_IN)
+        assert (steps == 1) == (parts % 1 == 0 and parts <= FAN_IN)
 
 
 def test_a_few_slabs_are_divided_if_joining_takes_no_time():

@@ -1,5 +1,6 @@
 """Rankings by predicted time: candidates, predictions, and how measurements correct them."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.problem import MatrixLayout, PackedLayout
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from pyclgemm.selection.database import Database, load_database
-from pyclgemm.selection.model import knowledge, known_of
+from pyclgemm.selection.model import Candidates, Ranking, knowledge, known_of
 from pyclgemm.selection.overrides import choose_for
 from pyclgemm.selection.records import Entry, Match, Model, Record
 from pyclgemm.selection.select import alternatives, faster_arithmetic, select
@@ -439,6 +440,25 @@ def test_float32_replaces_a_slower_precision(precision, architecture, database):
         kept, asked_for = choose_for(product, traits, database, "matrix")
         assert (kept, asked_for.path) == (product, "matrix")
     assert taken == {"F32_F32_F32", precision}
+
+
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", None])
+def test_a_ranking_is_kept_for_products_of_the_same_layouts_alone(precision):
+    """Also where wgmma exchanges rows and columns of TF32, and gemv those of tall products."""
+    traits, database = typical_traits("sm_90"), load_database()
+    known = knowledge(database, traits, "float32", resolve_precision(precision, "float32").name)
+    rankings = set()
+    for text, reads_c in itertools.product(
+        ("64x48x80", "48x64x80", "65x49x81", "64x48x80:TN", "64x48x80:TT", "640x480x800"),
+        (False, True),
+    ):
+        wanted = GemmShape.parse(text).product("float32", precision, reads_c=reads_c).problem
+        kept, new = known.ranking(wanted), Ranking(Candidates(known, wanted), wanted)
+        for found, expected in zip(kept.seconds(wanted), new.seconds(wanted), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+        rankings.add(id(kept))
+    # 64x48x80 and 640x480x800 differ in nothing but their sizes.
+    assert len(rankings) == 10
 
 
 def test_other_types_keep_their_arithmetic():
