@@ -94,7 +94,7 @@ def tune(
     with shown_progress(console, budget) as show:
         result = tuner.tune(
             shapes, device, dtype=dtype, precision=precision, budget=budget, survey=survey,
-            contributes=contribute is not None, seed=seed, progress=show,
+            contribute=contribute, seed=seed, progress=show,
         )  # fmt: skip
     console.print(result_table(result))
     for line in outcome_lines(result):

@@ -307,7 +307,7 @@ def tune(
     precision: str | None = None,
     budget: float = 120.0,
     survey: float = 0.0,
-    contributes: bool = False,
+    contribute: Path | None = None,
     families: Sequence[str] | None = None,
     database: Database | None = None,
     log_folder: Path | None = None,
@@ -321,7 +321,8 @@ def tune(
     that are not transposed. The device is as for `pyclgemm.device.discovery.choose_device`, `dtype`
     a NumPy name, `precision` JAX's name of the arithmetic. The budget is in seconds and includes
     compiling; `survey` is the fraction of it for random products, which improve predictions. If
-    the result `contributes` to a file for an architecture, the survey assumes estimated ceilings.
+    the result is to extend the file `contribute` for an architecture, which must cover the device,
+    the survey assumes estimated ceilings.
     By default all families take part that the library may choose, `database` is that of
     `pyclgemm.gemm`, and the log lies in the user's cache folder. `progress` is called after each
     trial. Tests replace `open_process`.
@@ -330,9 +331,9 @@ def tune(
     database. Ctrl-C ends the search and returns what was found so far.
 
     `ArgumentError` if there are no shapes or a malformed one, if the budget is not positive, or if
-    a family is unknown; another `PyclgemmError` if the device cannot be opened or lacks the
-    precision, if Optuna is missing, or if the log cannot be written at the start. A log that
-    fails later does not end the run.
+    a family is unknown; `DatabaseError` if the file `contribute` does not cover the device; another
+    `PyclgemmError` if the device cannot be opened or lacks the precision, if Optuna is missing, or
+    if the log cannot be written at the start. A log that fails later does not end the run.
 
     Examples
     --------
@@ -353,6 +354,9 @@ def tune(
             raise ArgumentError(f"families has {family!r}; known are {', '.join(FAMILIES)}")
     algorithm = resolve_precision(precision, dtype)
     with open_process(device, dtype, precision) as process:
+        if contribute is not None:  # refuse another device's file before the search
+            name = dtype, algorithm.name
+            extended_file(contribute, process.traits, name, (), level="architecture")
         standings = [
             Standing(shape, problem_on(shape.problem(dtype, precision), process.traits))
             for shape in dict.fromkeys(map(GemmShape.of, shapes))
@@ -366,7 +370,9 @@ def tune(
             (1 - survey) * budget, log, seed, progress or (lambda event: None),
         )  # fmt: skip
         known = database or databases.load_database()
-        surveyor = Survey(session, known, seed, contributes=contributes) if survey else None
+        surveyor = None
+        if survey:
+            surveyor = Survey(session, known, seed, contributes=contribute is not None)
         interrupted = False
         try:
             if survey < 1:
@@ -435,7 +441,7 @@ def save_result(result: TuningResult, contribute: Path | None = None) -> Path:
     """Write the user's database, or a file for the architecture to `contribute`; returns its path.
 
     A contribution has no ceilings, which differ between devices: its survey must assume estimates
-    (`contributes` of `tune`). `ArgumentError` if nothing was measured; `DatabaseError` if the
+    (`contribute` of `tune`). `ArgumentError` if nothing was measured; `DatabaseError` if the
     existing file or a record is invalid.
     """
     records = tuned_records(result)

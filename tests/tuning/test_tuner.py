@@ -11,13 +11,13 @@ import pytest
 
 from pyclgemm import CpuConfig
 from pyclgemm.device.ceilings import typical_ceilings
-from pyclgemm.errors import ArgumentError, DtypeError
+from pyclgemm.errors import ArgumentError, DatabaseError, DtypeError
 from pyclgemm.families.registry import violations
 from pyclgemm.families.small.codegen import SmallCpuConfig
 from pyclgemm.problem.shape import GemmShape
-from pyclgemm.selection.database import Database, read_file
+from pyclgemm.selection.database import Database, read_file, save_file
 from pyclgemm.selection.features import features_of, features_of_record
-from pyclgemm.selection.records import Entry, Threshold
+from pyclgemm.selection.records import Entry, Match, Threshold
 from pyclgemm.selection.select import select
 from pyclgemm.tuning import search, survey, tuner
 from pyclgemm.tuning.process import Outcome
@@ -374,14 +374,24 @@ def test_invalid_arguments_are_refused(arguments, error, message):
 
 
 @pytest.mark.parametrize("contributes", [False, True])
-def test_a_contributed_model_is_fitted_to_estimated_ceilings(run, contributes):
+def test_a_contributed_model_is_fitted_to_estimated_ceilings(run, contributes, tmp_path):
     ceilings = replace(typical_ceilings(cpu()), global_memory=1.0, date="2026-01-01")
     (file,) = CPU_DATABASE.groups[0]
     of_device = file_of(file.entries, "cpu", kind="measured", ceilings=ceilings)
-    options = {"survey": 1.0, "contributes": contributes, "budget": 30.0}
+    contribute = tmp_path / "file.json" if contributes else None
+    options = {"survey": 1.0, "contribute": contribute, "budget": 30.0}
     result = run(on_cpu(), database=a_database(of_device), **options)
     assert result.survey.model is not None
     assert result.survey.ceilings == (None if contributes else ceilings)
+
+
+def test_a_file_for_other_devices_is_refused_before_the_search(run, tmp_path):
+    path, process = tmp_path / "file.json", on_cpu()
+    match = Match("architecture", "cpu", "another vendor", "another architecture")
+    save_file(made_file([], match, name=path))
+    with pytest.raises(DatabaseError, match="is for another vendor/another architecture, and the"):
+        run(process, contribute=path)
+    assert not process.trials
 
 
 def test_a_survey_learns_nothing_from_the_products_that_test_it(run, monkeypatch):
