@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -41,6 +42,7 @@ def family_of(config: Config) -> Family[Any]:
     return FAMILIES[config.family]
 
 
+@functools.cache
 def families_with(role: Role | None = None, *, on_cpu: bool = False) -> tuple[Family[Any], ...]:
     """The families that selection uses on CPUs, or on all other devices; optionally of one role."""
     return tuple(

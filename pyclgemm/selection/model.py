@@ -82,6 +82,8 @@ class Knowledge:
             if not record.sample:
                 features = features_of_record(record, *self._name)
                 self._exact.setdefault(features, []).append((file, record))
+        #: Their m, n and k, which tell of most products that they were not measured.
+        self._exact_sizes = {features.sizes for features in self._exact}
         #: Configurations that are valid on the device, each with the most specific file that has
         #: it; and descriptions of invalid ones, by the constraints that they break.
         self.candidates: dict[Config, DatabaseFile] = {}
@@ -170,6 +172,8 @@ class Knowledge:
 
     def measured_on(self, problem: GemmProblem) -> list[tuple[DatabaseFile, Record]]:
         """The records of this very product, the most specific file first; of packed B first."""
+        if (problem.m, problem.n, problem.k) not in self._exact_sizes:
+            return []
         features = features_of(problem)
         plain = replace(features, packed=False) if features.packed else features
         known = dict.fromkeys((features, plain, replace(plain, products=None)))

@@ -48,6 +48,7 @@ _MOST_PACKS = 2
 
 Matrix = NDArray[np.float64]
 Single = NDArray[np.float32]
+Numbers = NDArray[np.int_]
 
 #: How far layouts are apart that differ by 1 in a coordinate of `_layout`.
 _DISTANCES = -np.log([_OTHER_ORDER, _OTHER_ORDER, _OTHER_ROWS, _OTHER_ALIGNMENT, _OTHER_ALIGNMENT])
@@ -76,12 +77,17 @@ class Residuals:
         layouts = [_layout(sample.problem) for sample in samples]
         #: The different layouts, and the number of each time's.
         self._different = np.array(list(dict.fromkeys(layouts))).reshape(-1, len(_DISTANCES))
-        self._layouts = _numbered(layouts)
+        of_layout = _numbered(layouts)
         self._kept: dict[tuple[float, ...], Single] = {}
         sizes = np.array([extents(sample.problem) for sample in samples], float).reshape(-1, 4)
         octaves = np.log2(sizes)
-        #: The sizes of each time, a row for each of m, n, k and the number of products.
-        self.octaves = octaves.T.astype(np.float32, order="C")
+        #: The number of each time's product, of which there are fewer: all else but the
+        #: configuration is the same for all times of a product.
+        self.numbers = _numbered([*zip(map(tuple, sizes.tolist()), layouts, strict=True)])
+        _, firsts = np.unique(self.numbers, return_index=True)
+        #: The sizes of each product, a row for each of m, n, k and the number of products.
+        self.octaves = octaves[firsts].T.astype(np.float32, order="C")
+        self._layouts = of_layout[firsts]
         parts = table.parts(*sizes.T)
         predicted = total(parts)
         errors = np.log([sample.seconds for sample in samples] / predicted)
@@ -97,7 +103,7 @@ class Residuals:
         for name, times in self.families.items():
             features, sizes_here = self.features[times], octaves[times]
             packs = self.packs[times]
-            configs_here, layouts_here = config_numbers[times], self._layouts[times]
+            configs_here, layouts_here = config_numbers[times], of_layout[times]
             covariance = _covariance(
                 configs_here[:, None] == configs_here,
                 _squares(features, features) + np.square(packs[:, None] - packs),
@@ -120,7 +126,7 @@ class Residuals:
         return self.spreads.get(family, _TYPICAL)
 
     def likeness(self, problem: GemmProblem) -> Single:
-        """The factor of each time's covariance with products of the layouts of `problem`."""
+        """The factor of each product's covariance with those of the layouts of `problem`."""
         layout = _layout(problem)
         if layout not in self._kept:
             likeness = _likeness(self._different, np.array([layout]))
@@ -134,7 +140,7 @@ def _spread(errors: Column) -> float:
     return math.sqrt(squares / (_PRIOR_TIMES + len(errors)))
 
 
-def _offsets(errors: Column, sources: NDArray[np.int_]) -> Column:
+def _offsets(errors: Column, sources: Numbers) -> Column:
     """How much slower, as a logarithm, the devices of other files are than that of the first."""
     offsets = np.zeros(len(errors))
     first = None
@@ -148,7 +154,7 @@ def _offsets(errors: Column, sources: NDArray[np.int_]) -> Column:
 
 
 class Weights:
-    """The weight of each measured time in the error of each configuration.
+    """The weight of each measured product in the error of each configuration.
 
     The configurations are sorted by family; `table` has a row for each, without their layouts.
     """
@@ -158,13 +164,14 @@ class Weights:
         # For each measured time the index of its configuration in `configs`, or -1.
         index_of = {config: index for index, config in enumerate(configs)}
         indices = np.array([index_of.get(one.config, -1) for one in residuals.samples], int)
-        #: The times of these configurations, and the index of each one's configuration.
-        self.measured = np.flatnonzero(indices >= 0)
-        self.indices = indices[self.measured]
+        #: The products of the times of these configurations, and the index of each one's
+        #: configuration.
+        self.measured = residuals.numbers[indices >= 0]
+        self.indices = indices[indices >= 0]
         features, everyone = _features(table), np.arange(len(configs))
-        #: For each family: its configurations, its times, and the weights for each number of
+        #: For each family: its configurations, its products, and the weights for each number of
         #: operands that a configuration packs, which depends on the product.
-        self._families: list[tuple[slice, slice, Single]] = []
+        self._families: list[tuple[slice, Numbers, Single]] = []
         #: The slopes of each configuration's trend.
         self.slopes = np.zeros((PARTS, len(configs)))
         for name, members in _by_family(configs).items():
@@ -175,24 +182,28 @@ class Weights:
                     _covariance(same, squares + np.square(packs - residuals.packs[times]))
                     for packs in range(_MOST_PACKS + 1)
                 ]
+                # The times of a product are as near to any other one: their weights are added.
+                order = np.argsort(residuals.numbers[times], kind="stable")
+                numbers, firsts = np.unique(residuals.numbers[times][order], return_index=True)
+                of_times = (np.array(weights) * residuals.weights[times])[..., order]
                 # Half as many bytes make a choice faster, and errors need no more digits.
-                of_family = (np.array(weights) * residuals.weights[times]).astype(np.float32)
-                self._families.append((members, times, of_family))
+                of_products = np.add.reduceat(of_times, firsts, axis=-1).astype(np.float32)
+                self._families.append((members, numbers, of_products))
                 self.slopes[:, members] = residuals.slopes[name][:, None]
-        self._kept: dict[bytes, list[tuple[slice, slice, Single]]] = {}
+        self._kept: dict[bytes, list[tuple[slice, Numbers, Single]]] = {}
 
-    def of(self, packs: NDArray[np.int_]) -> list[tuple[slice, slice, Single]]:
-        """The configurations and times of each family, and the weight of each pair."""
+    def of(self, packs: Numbers) -> list[tuple[slice, Numbers, Single]]:
+        """The configurations and products of each family, and the weight of each pair."""
         key = packs.tobytes()
         if key not in self._kept:
             self._kept[key] = [
-                (members, times, _of_packs(weights, packs[members]))
-                for members, times, weights in self._families
+                (members, products, _of_packs(weights, packs[members]))
+                for members, products, weights in self._families
             ]
         return self._kept[key]
 
 
-def _of_packs(weights: Single, packs: NDArray[np.int_]) -> Single:
+def _of_packs(weights: Single, packs: Numbers) -> Single:
     """The weights of configurations that pack the given numbers of operands."""
     first = packs[0]
     chosen: Single = weights[first] if (packs == first).all() else weights[packs, range(len(packs))]
@@ -205,7 +216,7 @@ class Corrections:
     `packs` counts the operands that each configuration packs for them.
     """
 
-    def __init__(self, weights: Weights, problem: GemmProblem, packs: NDArray[np.int_]) -> None:
+    def __init__(self, weights: Weights, problem: GemmProblem, packs: Numbers) -> None:
         self._weights, self._parts = weights, weights.of(packs)
         self._likeness = weights.residuals.likeness(problem)
 
@@ -218,8 +229,8 @@ class Corrections:
         distances = weights.residuals.octaves - np.log2(sizes, dtype=np.float32)[:, None]
         near = _nearness(np.einsum("ij,ij->j", distances, distances)) * self._likeness
         errors = np.einsum("ij,ij->j", weights.slopes, shares(parts, seconds))
-        for members, times, of_pairs in self._parts:
-            errors[members] += of_pairs @ near[times]
+        for members, products, of_pairs in self._parts:
+            errors[members] += of_pairs @ near[products]
         # A time whose error is correlated by r tells as much as r^2 times of the same product.
         nearest = near[weights.measured]
         known = np.bincount(weights.indices, nearest * nearest, weights.count)
@@ -240,7 +251,7 @@ def _likeness(layouts: Matrix, others: Matrix) -> Matrix:
     return likeness
 
 
-def _numbered(keys: Sequence[object]) -> NDArray[np.int_]:
+def _numbered(keys: Sequence[object]) -> Numbers:
     """A number for each key, the same for equal keys."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return np.array([numbers[key] for key in keys], int)
