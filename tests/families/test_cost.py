@@ -164,7 +164,7 @@ works = st.builds(
     local=some, cache=some, loads=some, turned=some, store=some, join=some,
     packs=st.integers(0, 2), packed_a=some, packed_b=some, operand=some, result=some,
     descriptors=st.integers(0, 1), joining=st.floats(0.1, 100.0),
-)  # fmt: skip
+).map(lambda work: replace(work, grain=0) if work.fill else work)  # fmt: skip
 coefficients = st.builds(
     Coefficients, **{field.name: st.floats(0.0, 3.0) for field in fields(Coefficients)}
 )
