@@ -213,8 +213,8 @@ def file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
 
 #: Deepest nesting: more than any format of the library has, far below Python's recursion limit.
 MOST_DEPTH = 32
-#: Most bytes of a JSON file. The largest database that ships has 0.4 MB.
-MOST_BYTES = 4 << 20
+#: Most bytes of a JSON file. The largest database that ships has 5 MB.
+MOST_BYTES = 16 << 20
 
 
 class JsonError(ValueError):

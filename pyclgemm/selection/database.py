@@ -19,7 +19,7 @@ from typing import Any
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
-from ..host.files import Purpose, locked, read_json, write_whole
+from ..host.files import MOST_BYTES, Purpose, locked, read_json, write_whole
 from ..resources import resource_folder
 from .records import (
     LEVELS,
@@ -247,10 +247,20 @@ def open_file(path: Path) -> DatabaseFile:
 
 
 def save_file(file: DatabaseFile) -> None:
-    """Check `file` and replace the file at its path atomically."""
+    """Check `file` and replace the file at its path atomically.
+
+    Raise `DatabaseError`, and leave the old file, if a record is unusable or the file would be too
+    large to be read again.
+    """
     _check_frame(file)
     _check_records(file)
-    write_whole(file.path, _to_text(file.document), DATABASE)
+    text = _to_text(file.document)
+    if (size := len(text.encode())) > MOST_BYTES:
+        raise DatabaseError(
+            f"{file.path} would have {size} bytes; at most {MOST_BYTES} are read: "
+            "remove records of products that are not needed"
+        )
+    write_whole(file.path, text, DATABASE)
 
 
 def update_file(path: Path, changed: Callable[[], DatabaseFile]) -> None:

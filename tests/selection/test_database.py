@@ -296,6 +296,15 @@ def test_an_invalid_file_is_not_saved_and_the_old_one_stays(path):
     assert path.read_text() == "old"
 
 
+def test_a_file_too_large_to_be_read_again_is_not_saved(path, monkeypatch):
+    path.write_text("old")
+    file = DatabaseFile(path, document({}))
+    monkeypatch.setattr(database_module, "MOST_BYTES", 100)
+    with pytest.raises(DatabaseError, match=r"would have \d+ bytes; at most 100 are read: remove"):
+        database_module.save_file(file)
+    assert path.read_text() == "old"
+
+
 def save_slowly(path, name, barrier):
     """Save a record, with time for another process to save between the reading and the writing."""
     save = database_module.save_file
