@@ -166,7 +166,7 @@ _LOADS = 4
 #: Work-items of a load or store instruction; bytes of a line, of which the first-level cache serves
 #: one at a time; bytes of a sector, the unit of transfers to and from it. These hold for NVIDIA's
 #: GPUs (Nsight Compute, "Memory Tables"); others have the same sizes or half of them.
-SUB_GROUP, _LINE, _SECTOR = 32, 128, 32
+SUB_GROUP, _LINE, SECTOR = 32, 128, 32
 
 #: Work-items that hold a row of a fragment of results, two neighbours each (NVIDIA, "Parallel
 #: Thread Execution ISA", fragments of mma and wgmma).
@@ -245,6 +245,10 @@ class Costs:
         """Whether rows start at multiples of a vector, and so nearly at whole sectors."""
         return layout.alignment * self.stored >= VECTOR_BYTES
 
+    def is_in_sectors(self, layout: MatrixLayout) -> bool:
+        """Whether rows start at whole sectors, as far as their alignment tells."""
+        return layout.alignment >= min(MAX_ALIGNMENT, SECTOR // self.stored)
+
     def transfer(
         self,
         elements: float,
@@ -267,12 +271,12 @@ class Costs:
         runs = rows or SUB_GROUP / lanes
         run = ((lanes - 1) * (step or width) + width) * size
         lines = runs * min(lanes, _touched(run, _LINE, size, aligned))
-        each = math.ceil(width * size / _SECTOR)  # sectors of one work-item
-        sectors = runs * min(lanes * each, _touched(run, _SECTOR, size, aligned))
+        each = math.ceil(width * size / SECTOR)  # sectors of one work-item
+        sectors = runs * min(lanes * each, _touched(run, SECTOR, size, aligned))
         instructions = elements / (SUB_GROUP * width)
         turns = max(lines, SUB_GROUP * width * size / _LINE)
         issue = instructions * turns * SUB_GROUP * self.load
-        return issue, instructions * sectors * _SECTOR * self.cache_byte
+        return issue, instructions * sectors * SECTOR * self.cache_byte
 
     def store(
         self, entries: float, layout: MatrixLayout, lanes: int, width: int, *, step: int = 0

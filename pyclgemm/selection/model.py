@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.config import VECTOR_BYTES, Config
+from ..codegen.config import Config
 from ..codegen.element import stored_bytes
 from ..device.ceilings import Ceilings, completed
 from ..device.traits import DeviceTraits
-from ..families.cost import Coefficients, Column, Work, WorkTable, total
+from ..families.cost import SECTOR, Coefficients, Column, Work, WorkTable, total
 from ..families.family import Family
 from ..families.registry import FAMILIES, adapted, family_of, problem_on, violations
+from ..problem.matrix import MAX_ALIGNMENT
 from ..problem.precision import resolve_precision
 from ..problem.problem import GemmProblem, PackedLayout
 from .basis import ENOUGH, Basis, basis_of, covers, is_measured, product_text
@@ -303,5 +304,5 @@ def _sorted(times: Column) -> Iterator[int]:
 
 
 def _widest(problem: GemmProblem) -> int:
-    """The elements of the widest access; rankings do not tell larger alignments apart."""
-    return max(WIDEST, VECTOR_BYTES // stored_bytes(problem.dtype))
+    """The elements of a sector; rankings do not tell larger alignments apart."""
+    return min(MAX_ALIGNMENT, max(WIDEST, SECTOR // stored_bytes(problem.dtype)))

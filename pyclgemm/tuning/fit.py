@@ -36,9 +36,9 @@ _LATENCIES = ("slab", "tile", "launch", "pack_launch", "split", "descriptors")
 
 #: Least number of times of a family for a fit.
 _FEWEST = 8
-#: A coefficient is fitted if doubling it changes times by this logarithm, for this many
-#: configurations.
-_SEVERAL, _TELLING = 2, 0.05
+#: A coefficient is fitted if the times of several configurations change by this logarithm as it
+#: grows by this factor: what is assumed may be an order of magnitude too small.
+_SEVERAL, _TELLING, _GROWN = 2, 0.05, 8
 #: With fewer configurations than this, defaults weigh more: the errors of one configuration's
 #: times are correlated.
 _MANY_CONFIGS = 16
@@ -135,9 +135,9 @@ class Times:
         for number, name in enumerate(_NAMES):
             if name in _LATENCIES:
                 continue
-            doubled = logarithms.copy()
-            doubled[number] += np.log(2)
-            changed = np.flatnonzero(np.abs(self._errors(doubled) - errors) > _TELLING)
+            grown = logarithms.copy()
+            grown[number] += np.log(_GROWN)
+            changed = np.flatnonzero(np.abs(self._errors(grown) - errors) > _TELLING)
             if len({self._configs[index] for index in changed}) >= _SEVERAL:
                 indices.append(number)
         return indices

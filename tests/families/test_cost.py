@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from pyclgemm import WgmmaConfig
 from pyclgemm.codegen.stream_k import divide
 from pyclgemm.device.ceilings import Ceilings, typical_ceilings
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cost import Coefficients, Costs, Work, WorkTable, shares, total
+from pyclgemm.families.cost import Coefficients, Costs, Place, Work, WorkTable, shares, total
 from pyclgemm.families.registry import FAMILIES, problem_on
+from pyclgemm.problem.precision import resolve_precision
 from pyclgemm.problem.shape import LAYOUTS, GemmShape
 from tests.support.facts import cpu, gpu, problem
 
@@ -305,3 +307,19 @@ def test_split_elements_cost_each_term_and_what_the_ceilings_lack_costs_none():
     assert three.multiply_add == pytest.approx(3 * one.multiply_add)
     assert cost(cpu(float64=False), dtype="float64") is None
     assert cost(cpu(float64=False), "matrix") is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "factor"),
+    # int8: alignments of more than 16 elements are not told apart.
+    [("float16", 1600, 1), ("float16", 1592, 2), ("bfloat16", 1592, 2), ("int8", 1616, 1)],
+)  # fmt: skip
+def test_rows_that_start_within_sectors_take_a_warpgroups_cache_twice_as_long(
+    dtype, columns, factor
+):
+    traits, config = typical_traits("sm_90"), WgmmaConfig(64, 128, 1, 4)
+    wanted = GemmShape(512, columns, 512).problem(dtype, resolve_precision(None, dtype).name)
+    costs = Costs.of(wanted, traits, typical_ceilings(traits), "wgmma")
+    of_a, of_b = (FAMILIES["wgmma"].access(config, costs, one) for one in Place.of(wanted)[:2])
+    # A tile has 64 rows of A and 128 columns of B.
+    assert of_b.cache == pytest.approx(2 * factor * of_a.cache)

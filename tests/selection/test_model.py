@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from pyclgemm.codegen.config import VECTOR_BYTES
 from pyclgemm.codegen.element import stored_bytes
 from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
-from pyclgemm.families.cost import Coefficients, WorkTable
+from pyclgemm.families.cost import SECTOR, Coefficients, WorkTable
 from pyclgemm.families.cpu.config import CpuConfig
 from pyclgemm.families.registry import FAMILIES, family_of, problem_on, violations
 from pyclgemm.problem.precision import DTYPES, resolve_precision
@@ -63,8 +62,8 @@ def test_a_kept_ranking_predicts_the_times_of_the_product_itself(
     elif b_is:
         changes = {"order": "strided"} if b_is == "strided" else {"conjugate": True}
         wanted = replace(wanted, b=replace(wanted.b, **changes))
-    # A ranking does not distinguish alignments above the widest access.
-    widest = max(1, VECTOR_BYTES // stored_bytes(wanted.dtype))
+    # A ranking does not distinguish alignments above a sector.
+    widest = max(1, SECTOR // stored_bytes(wanted.dtype))
     a, b = (replace(one, alignment=min(one.alignment, widest)) for one in (wanted.a, wanted.b))
     wanted = problem_on(replace(wanted, a=a, b=b), traits)
     known = known_of(wanted, traits, BLANK)
