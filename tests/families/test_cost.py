@@ -310,16 +310,23 @@ def test_split_elements_cost_each_term_and_what_the_ceilings_lack_costs_none():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "columns", "factor"),
-    # int8: alignments of more than 16 elements are not told apart.
-    [("float16", 1600, 1), ("float16", 1592, 2), ("bfloat16", 1592, 2), ("int8", 1616, 1)],
-)  # fmt: skip
-def test_rows_that_start_within_sectors_take_a_warpgroups_cache_twice_as_long(
-    dtype, columns, factor
-):
-    traits, config = typical_traits("sm_90"), WgmmaConfig(64, 128, 1, 4)
-    wanted = GemmShape(512, columns, 512).problem(dtype, resolve_precision(None, dtype).name)
+    ("dtype", "columns", "n", "expected"),
+    [
+        ("float16", 128, 1600, 2),
+        # Rows start within a sector.
+        ("float16", 128, 1592, 2 * 2),
+        ("bfloat16", 128, 1592, 2 * 2),
+        # Alignments of more than 16 elements are not told apart.
+        ("int8", 128, 1616, 2),
+        # Copied as three boxes of 32 columns, whose rows take as long as those of 64.
+        ("float16", 80, 1600, 3),
+        ("float16", 64, 1600, 1),
+    ],
+)
+def test_a_warpgroups_cache_takes_longer_for_partial_sectors_and_rows(dtype, columns, n, expected):
+    traits, config = typical_traits("sm_90"), WgmmaConfig(64, columns, 1, 4)
+    wanted = GemmShape(512, n, 512).problem(dtype, resolve_precision(None, dtype).name)
     costs = Costs.of(wanted, traits, typical_ceilings(traits), "wgmma")
     of_a, of_b = (FAMILIES["wgmma"].access(config, costs, one) for one in Place.of(wanted)[:2])
-    # A tile has 64 rows of A and 128 columns of B.
-    assert of_b.cache == pytest.approx(2 * factor * of_a.cache)
+    # A slab of A has 64 rows of 128 bytes, of B as many for 64 columns.
+    assert of_b.cache == pytest.approx(expected * of_a.cache)

@@ -212,6 +212,20 @@ def lane_bytes(name: OperandName, layout: MatrixLayout, unit: WgmmaUnit) -> int:
     return math.gcd(VECTOR_BYTES, alignment * unit.element_bytes)
 
 
+def slab_boxes(
+    name: OperandName, layout: MatrixLayout, config: WgmmaConfig, unit: WgmmaUnit
+) -> tuple[TensorMap, int]:
+    """The boxes in which a slab of an operand is copied, and their number."""
+    extent = config.MWG if name == "a" else config.NWG
+    across, turned = not layout.is_along_k(name), not unit.reads(name, layout)
+    if across:
+        extent = padded(extent, _COPIED_COLUMNS)
+    if turned or not across:
+        return TensorMap(unit.element_bytes, extent), 1
+    box = units.boxes_across(unit.element_bytes, extent, unit.slab_depth)
+    return box, extent // box.elements
+
+
 @dataclass
 class WgmmaOperand:
     """A slab of A or B in local memory, as boxes that TMA or lanes copy. Strings are C."""
@@ -233,19 +247,14 @@ class WgmmaOperand:
         self.index = {"a": "m", "b": "n"}[name]
         # The boxes of a slab; the matrix's extents along its rows of contiguous elements and across
         # them; elements from one row to the next.
-        extent = self.config.MWG if name == "a" else self.config.NWG
-        if self.turned or not along_k:
-            extent = padded(extent, _COPIED_COLUMNS)
+        self.map, self.boxes = slab_boxes(name, layout, self.config, unit)
         if along_k:
-            self.map, self.boxes = TensorMap(size, extent), 1
             parts = parts_of(problem.precision.terms)
             self.inner, self.outer = "k", times(parts, self.index)
         else:
-            self.map = units.boxes_across(size, extent, unit.slab_depth)
-            self.boxes = extent // self.map.elements
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{layout.order}_stride"
-        self.rows = extent  # of 128 bytes, in all boxes
+        self.rows = self.boxes * self.map.bytes // units.ROW_BYTES  # of 128 bytes, in all boxes
         # A descriptor without its address; the distance from the operand of one instruction to that
         # of the next, in units of 16 bytes.
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)

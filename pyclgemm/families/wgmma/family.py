@@ -210,11 +210,12 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if not codegen.is_copied(name, layout, precision, config, unit):
             layout, packs = PackedForm(along_k=True).layout(name), 1
             packed = costs.memory_byte * (costs.stored + stored)
-        extent = config.MWG if name == "a" else config.NWG
+        box, boxes = codegen.slab_boxes(name, layout, config, unit)
         loads = 0.0
         if not config.TMA:
-            loads = costs.load * (extent * ROW_BYTES // codegen.lane_bytes(name, layout, unit))
-        cache = costs.cache_byte * extent * unit.slab_depth * stored
+            loads = costs.load * (boxes * box.bytes // codegen.lane_bytes(name, layout, unit))
+        # A row of a box takes as long as 128 bytes, also if it has fewer.
+        cache = costs.cache_byte * boxes * box.rows * ROW_BYTES * parts_of(precision.terms)
         if not costs.is_in_sectors(layout):
             cache *= _WITHIN_SECTORS
         return Access(loads, cache, packs=packs, packed=packed)
