@@ -38,8 +38,9 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: from the cache 72 or 190 us.
 _CACHED = 0.25
 #: A configuration that was measured and never reached this part of the speed of the best of its
-#: family for a product is no candidate; its times still correct predictions.
-_NEAR_BEST = 0.95
+#: family for a product is no candidate; its times still correct predictions. The second is for
+#: other devices than those that were measured.
+_NEAR_BEST, _NEAR_BEST_ELSEWHERE = 0.95, 0.9
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 
@@ -129,9 +130,8 @@ class Knowledge:
                 self.candidates[config] = file
 
     def _in_the_running(self, file: DatabaseFile, records: Sequence[Record]) -> Sequence[Record]:
-        """The records, without configurations that were slow in each measurement of the device."""
-        if not covers(file, self.traits):
-            return records
+        """The records, without configurations that were slow in each measurement."""
+        near_best = _NEAR_BEST if covers(file, self.traits) else _NEAR_BEST_ELSEWHERE
         # Records without a speed are older ones, of what was the best then.
         fast = {one.config for one in records if not one.gflops}
         speeds: dict[tuple[Features, str], dict[Config, float]] = {}
@@ -141,7 +141,7 @@ class Knowledge:
                 here = speeds.setdefault(key, {})
                 here[one.config] = max(here.get(one.config, 0.0), one.gflops)
         for here in speeds.values():
-            least = _NEAR_BEST * max(here.values())
+            least = near_best * max(here.values())
             fast.update(config for config, speed in here.items() if speed >= least)
         return [one for one in records if one.config in fast]
 
