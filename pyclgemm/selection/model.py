@@ -8,6 +8,7 @@ correct a prediction (`pyclgemm.selection.residuals`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,10 +38,10 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
 #: from the cache 72 or 190 us.
 _CACHED = 0.25
-#: A configuration that was measured and never reached this part of the speed of the best of its
-#: family for a product is no candidate; its times still correct predictions. The second is for
-#: other devices than those that were measured.
-_NEAR_BEST, _NEAR_BEST_ELSEWHERE = 0.95, 0.9
+#: A measured configuration is a candidate if it was the fastest of its family for a product, or
+#: reached this part of its speed for several; times of others still correct predictions. The second
+#: part is for other devices than those that were measured.
+_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.9, 2
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 
@@ -130,19 +131,22 @@ class Knowledge:
                 self.candidates[config] = file
 
     def _in_the_running(self, file: DatabaseFile, records: Sequence[Record]) -> Sequence[Record]:
-        """The records, without configurations that were slow in each measurement."""
+        """The records, without configurations that were slow, or fast by chance only."""
         near_best = _NEAR_BEST if covers(file, self.traits) else _NEAR_BEST_ELSEWHERE
-        # Records without a speed are older ones, of what was the best then.
-        fast = {one.config for one in records if not one.gflops}
         speeds: dict[tuple[Features, str], dict[Config, float]] = {}
         for one in records:
             if one.gflops:
                 key = features_of_record(one, *self._name), one.config.family
                 here = speeds.setdefault(key, {})
                 here[one.config] = max(here.get(one.config, 0.0), one.gflops)
+        # Records without a speed are older ones, of what was the best then.
+        fast = {one.config for one in records if not one.gflops}
+        near: Counter[Config] = Counter()
         for here in speeds.values():
-            least = near_best * max(here.values())
-            fast.update(config for config, speed in here.items() if speed >= least)
+            best = max(here.values())
+            fast.update(config for config, speed in here.items() if speed == best)
+            near.update(config for config, speed in here.items() if speed >= near_best * best)
+        fast.update(config for config, products in near.items() if products >= _SEVERAL)
         return [one for one in records if one.config in fast]
 
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
