@@ -213,7 +213,7 @@ def file_errors(path: Path, purpose: Purpose) -> Iterator[None]:
 
 #: Deepest nesting: more than any format of the library has, far below Python's recursion limit.
 MOST_DEPTH = 32
-#: Most bytes of a JSON file. The largest database that ships has 5 MB.
+#: Most bytes of a JSON file. The largest database that ships has 4.3 MB.
 MOST_BYTES = 16 << 20
 
 

@@ -308,5 +308,5 @@ def _sorted(times: Column) -> Iterator[int]:
 
 
 def _widest(problem: GemmProblem) -> int:
-    """The elements of a sector; rankings do not tell larger alignments apart."""
+    """The elements of a sector, or more; rankings do not tell larger alignments apart."""
     return min(MAX_ALIGNMENT, max(WIDEST, SECTOR // stored_bytes(problem.dtype)))
