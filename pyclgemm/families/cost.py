@@ -241,13 +241,12 @@ class Costs:
             **terms,
         )
 
-    def is_aligned(self, layout: MatrixLayout) -> bool:
-        """Whether rows start at multiples of a vector, and so nearly at whole sectors."""
-        return layout.alignment * self.stored >= VECTOR_BYTES
+    def is_aligned(self, layout: MatrixLayout, to: int = VECTOR_BYTES) -> bool:
+        """Whether rows start at multiples of `to` bytes, as far as their alignment tells.
 
-    def is_in_sectors(self, layout: MatrixLayout) -> bool:
-        """Whether rows start at whole sectors, as far as their alignment tells."""
-        return layout.alignment >= min(MAX_ALIGNMENT, SECTOR // self.stored)
+        Rows that start at multiples of a vector nearly start at whole sectors.
+        """
+        return layout.alignment >= min(MAX_ALIGNMENT, to // self.stored)
 
     def transfer(
         self,

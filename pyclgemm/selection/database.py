@@ -254,13 +254,13 @@ def save_file(file: DatabaseFile) -> None:
     """
     _check_frame(file)
     _check_records(file)
-    text = _to_text(file.document)
-    if (size := len(text.encode())) > MOST_BYTES:
+    content = _to_text(file.document).encode()
+    if len(content) > MOST_BYTES:
         raise DatabaseError(
-            f"{file.path} would have {size} bytes; at most {MOST_BYTES} are read: "
+            f"{file.path} would have {len(content)} bytes; at most {MOST_BYTES} are read: "
             "remove records of products that are not needed"
         )
-    write_whole(file.path, text, DATABASE)
+    write_whole(file.path, content, DATABASE)
 
 
 def update_file(path: Path, changed: Callable[[], DatabaseFile]) -> None:

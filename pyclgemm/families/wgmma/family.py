@@ -15,7 +15,7 @@ from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
 from ...problem.problem import GemmProblem, MatrixLayout, OperandName
 from ...problem.product import Product
-from ..cost import Access, Coefficients, Costs, Place, Work
+from ..cost import SECTOR, Access, Coefficients, Costs, Place, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from . import codegen
 from .codegen import WgmmaConfig
@@ -205,18 +205,18 @@ class WgmmaFamily(Family[WgmmaConfig]):
         if name == "out":
             return Access(store=_stored(costs, layout, config))
         unit = required_wgmma_unit(precision, costs.traits)
-        stored = unit.element_bytes * parts_of(precision.terms)
+        parts = parts_of(precision.terms)
         packs, packed = 0, 0.0
         if not codegen.is_copied(name, layout, precision, config, unit):
             layout, packs = PackedForm(along_k=True).layout(name), 1
-            packed = costs.memory_byte * (costs.stored + stored)
+            packed = costs.memory_byte * (costs.stored + unit.element_bytes * parts)
         box, boxes = codegen.slab_boxes(name, layout, config, unit)
         loads = 0.0
         if not config.TMA:
             loads = costs.load * (boxes * box.bytes // codegen.lane_bytes(name, layout, unit))
         # A row of a box takes as long as 128 bytes, also if it has fewer.
-        cache = costs.cache_byte * boxes * box.rows * ROW_BYTES * parts_of(precision.terms)
-        if not costs.is_in_sectors(layout):
+        cache = costs.cache_byte * boxes * box.rows * ROW_BYTES * parts
+        if not costs.is_aligned(layout, SECTOR):
             cache *= _WITHIN_SECTORS
         return Access(loads, cache, packs=packs, packed=packed)
 
