@@ -35,14 +35,18 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
     % endif
     const extent first_${outer} = get_group_id(1) * TILE;
 % if turned:
-    for (int row = y; row < TILE; row += ROWS) {
+    #pragma unroll
+    for (int i = 0; i < TILE / ROWS; ++i) {
+        const int row = y + i * ROWS;
         const extent ${inner} = first_${inner} + row;
         const extent ${outer} = first_${outer} + x;
         transposed[row][x] = (position < positions && depth < k) ? ${read} : (stored)(0);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 % endif
-    for (int row = y; row < TILE; row += ROWS) {
+    #pragma unroll
+    for (int i = 0; i < TILE / ROWS; ++i) {
+        const int row = y + i * ROWS;
         const extent ${inner} = first_${inner} + x;
         const extent ${outer} = first_${outer} + row;
         % if turned:

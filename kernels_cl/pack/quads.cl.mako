@@ -9,20 +9,14 @@ typedef ${stored}4 quad;
 #define BLOCKS ${block}  // of 4 x 4 elements, along both indices
 #define ROWS ${rows}  // rows of blocks that are copied at a time
 
-// Loads those of four elements that lie before the `end` of their line; the others are zero.
-static inline quad load_quad(const __global stored *from, const bool inside, const extent first, const extent end)
+// Loads the first `count` of four elements; the others are zero.
+static inline quad load_elements(const __global stored *from, const int count)
 {
-% if layout.alignment >= 4:
-    if (inside && first + 4 <= end) {
-        return *(const __global quad *)from;
-    }
-% endif
-    quad loaded = (quad)(0);
-    if (inside && first < end) loaded.s0 = from[0];
-    if (inside && first + 1 < end) loaded.s1 = from[1];
-    if (inside && first + 2 < end) loaded.s2 = from[2];
-    if (inside && first + 3 < end) loaded.s3 = from[3];
-    return loaded;
+    return (quad)(
+        count > 0 ? from[0] : (stored)0,
+        count > 1 ? from[1] : (stored)0,
+        count > 2 ? from[2] : (stored)0,
+        count > 3 ? from[3] : (stored)0);
 }
 
 ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {rows}, 1)))", arguments)}
@@ -40,21 +34,30 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
     const extent first_${inner} = get_group_id(0) * (4 * BLOCKS);
     % endif
     const extent first_${outer} = get_group_id(1) * (4 * BLOCKS);
-    for (int block = y; block < BLOCKS; block += ROWS) {
-        quad lines[4];
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const extent ${inner} = first_${inner} + 4 * block + i;
-            const extent ${outer} = first_${outer} + 4 * x;
-            lines[i] = load_quad(source + ${offset}, ${inner} < ${ends[inner]}, ${outer}, ${ends[outer]});
-        }
-        const int column = block ^ (x / 8 & 3);
+    // The lines of all blocks are loaded before the first is used. Only their elements before the end exist.
+    quad lines[BLOCKS / ROWS][4];
+    const extent ${outer} = first_${outer} + 4 * x;
+    const int count = clamp(${ends[outer]} - ${outer}, (extent)0, (extent)4);
+    % if layout.alignment >= 4:
+    if (count == 4) {
+        ${each_line("*(const __global quad *)from : (quad)(0)")}
+    } else {
+        ${each_line("load_elements(from, count) : (quad)(0)")}
+    }
+    % else:
+    ${each_line("load_elements(from, count) : (quad)(0)")}
+    % endif
+    #pragma unroll
+    for (int i = 0; i < BLOCKS / ROWS; ++i) {
+        const int column = (y + i * ROWS) ^ (x / 8 & 3);
         % for part in range(4):
-        transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(lines[0].s${part}, lines[1].s${part}, lines[2].s${part}, lines[3].s${part});
+        transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(lines[i][0].s${part}, lines[i][1].s${part}, lines[i][2].s${part}, lines[i][3].s${part});
         % endfor
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int row = y; row < 4 * BLOCKS; row += ROWS) {
+    #pragma unroll
+    for (int i = 0; i < 4 * BLOCKS / ROWS; ++i) {
+        const int row = y + i * ROWS;
         const extent ${inner} = first_${inner} + 4 * x;
         const extent ${outer} = first_${outer} + row;
         if (${inner} < padded_${ends[inner]} && ${outer} < padded_${ends[outer]}) {
@@ -63,3 +66,12 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
         }
     }
 }
+
+<%def name="each_line(loaded)" filter="trim">
+        #pragma unroll
+        for (int line = 0; line < 4 * BLOCKS / ROWS; ++line) {
+            const extent ${inner} = first_${inner} + 4 * (y + line / 4 * ROWS) + line % 4;
+            const __global stored *from = source + ${offset};
+            lines[line / 4][line % 4] = ${inner} < ${ends[inner]} ? ${loaded};
+        }
+</%def>

@@ -14,11 +14,12 @@
 %>
 
 <%def name="functions()" filter="trim">
-% for size in sorted({copies.vectors.bytes for copies in operands}):
-// Copies ${size} bytes to local memory. Only the first `inside` of them are read; the others become zeros.
-static inline void copy_${size}_bytes(const uint to, const __global void *from, const int inside)
+% for name, size, cached in sorted({(copies.copy, copies.vectors.bytes, copies.cached) for copies in operands}):
+// Copies ${size} bytes to local memory${", through the first-level cache" if cached else ""}. Only the first `inside` of them are read; the
+// others become zeros.
+static inline void ${name}(const uint to, const __global void *from, const int inside)
 {
-    asm volatile("cp.async.${"cg" if size == 16 else "ca"}.shared.global [%0], [%1], ${size}, %2;"
+    asm volatile("cp.async.${"ca" if cached else "cg"}.shared.global [%0], [%1], ${size}, %2;"
         : : "r"(to), "l"(from), "r"(inside) : "memory");
 }
 
@@ -133,7 +134,7 @@ static inline void arrive_when_copied(const uint barrier)
     to = f"{slab} + i * {copies.vectors.step}"
     inside = f"? {name}_inside" if copies.edges == "elements" else f"&& {name}_inside ? {size}"
 %>\
-                        copy_${size}_bytes(${to}, ${name}_vector + ${offset}, row < ${name}_rows ${inside} : 0);
+                        ${copies.copy}(${to}, ${name}_vector + ${offset}, row < ${name}_rows ${inside} : 0);
 </%def>
 
 ## The part of a vector, which starts at element `first`, before the end of its row. A size of either zero or

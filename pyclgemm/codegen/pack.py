@@ -17,6 +17,12 @@ from .launch import Buffer, Launch, arguments_of_matrix
 from .source import Argument, KernelSource, batch_argument, extent_type, matrix_arguments, render
 
 
+#: Work-items of a work-group that packs; rows and columns of its block, of elements and of blocks of
+#: 4 x 4 elements. On an H200 the packing of 560x528 bytes took 5 us less with blocks of 16 than with
+#: 32, as four times as many work-groups share it.
+_WORK_ITEMS, _BLOCK, _QUAD_BLOCK = 256, 32, 16
+
+
 @dataclass(frozen=True)
 class PackedForm:
     """The layout of an operand that is packed for a GPU."""
@@ -87,10 +93,15 @@ def pack_launch(
     leading_dimension = row_length = f"padded_{ends[inner]}"
     if form.padding:
         leading_dimension = f"({row_length} + {form.padding})"
-    block, rows = (32, 8) if traits.max_work_group_size >= 256 else (16, 1)
     turned, size = contiguous == outer, stored_bytes(dtype)
+    block = _QUAD_BLOCK
     quads_fit = 4 * block * (block + 1) * 4 * size <= traits.local_memory_bytes
     by_quads = turned and size <= 2 and (along + form.padding) % 4 == 0 and quads_fit and not split
+    if traits.max_work_group_size < _WORK_ITEMS:
+        rows, block = 1, _QUAD_BLOCK
+    else:
+        block = _QUAD_BLOCK if by_quads else _BLOCK
+        rows = _WORK_ITEMS // block
     text = render(
         f"pack/{'quads' if by_quads else 'pack'}.cl.mako", arguments, name=f"pack_{name}",
         stored=stored, extent_type=position_type, layout=layout, offset=offset, inner=inner,

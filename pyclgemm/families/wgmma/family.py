@@ -216,7 +216,10 @@ class WgmmaFamily(Family[WgmmaConfig]):
             loads = costs.load * (boxes * box.bytes // codegen.lane_bytes(name, layout, unit))
         # A row of a box takes as long as 128 bytes, also if it has fewer.
         cache = costs.cache_byte * boxes * box.rows * ROW_BYTES * parts
-        if not costs.is_aligned(layout, SECTOR):
+        by_cache = not config.TMA and codegen.leaves_cache(
+            config, costs.result, b_along_k=place.b_by_columns or not unit.any_order
+        )
+        if not by_cache and not costs.is_aligned(layout, SECTOR):
             cache *= _WITHIN_SECTORS
         return Access(loads, cache, packs=packs, packed=packed)
 
