@@ -15,8 +15,8 @@
 
 <%def name="functions()" filter="trim">
 % for name, size, cached in sorted({(copies.copy, copies.vectors.bytes, copies.cached) for copies in operands}):
-// Copies ${size} bytes to local memory${", through the first-level cache" if cached else ""}. Only the first `inside` of them are read; the
-// others become zeros.
+// Copies ${size} bytes to local memory, ${"through" if cached else "past"} the first-level cache. Only the first `inside` of them
+// are read; the others become zeros.
 static inline void ${name}(const uint to, const __global void *from, const int inside)
 {
     asm volatile("cp.async.${"ca" if cached else "cg"}.shared.global [%0], [%1], ${size}, %2;"

@@ -37,9 +37,10 @@ _OTHER_REGISTERS = 32
 #: number of registers (C7602 "register allocation ... needs 154").
 _REGISTERS_OF_INSTRUCTION = 26
 
-#: How much longer the second-level cache takes for rows that start within a sector. On an H200 such
-#: kernels took up to 1.4 times as long as predicted without this factor; 1.5 to 3 fit about alike.
-_WITHIN_SECTORS = 2
+#: How much longer copies from the second-level cache take for rows that start within a sector: past
+#: the first-level cache, where kernels on an H200 took up to 1.4 times as long as predicted without
+#: this factor (1.5 to 3 fit about alike), and through it (1.4 to 1.6 fit about alike).
+_WITHIN_SECTORS, _WITHIN_SECTORS_CACHED = 2, 1.5
 
 
 def _most_sums(config: WgmmaConfig) -> int:
@@ -216,11 +217,11 @@ class WgmmaFamily(Family[WgmmaConfig]):
             loads = costs.load * (boxes * box.bytes // codegen.lane_bytes(name, layout, unit))
         # A row of a box takes as long as 128 bytes, also if it has fewer.
         cache = costs.cache_byte * boxes * box.rows * ROW_BYTES * parts
-        by_cache = not config.TMA and codegen.leaves_cache(
-            config, costs.result, b_along_k=place.b_by_columns or not unit.any_order
-        )
-        if not by_cache and not costs.is_aligned(layout, SECTOR):
-            cache *= _WITHIN_SECTORS
+        if not costs.is_aligned(layout, SECTOR):
+            cached = not config.TMA and codegen.leaves_cache(
+                config, costs.result, b_along_k=place.b_by_columns or not unit.any_order
+            )
+            cache *= _WITHIN_SECTORS_CACHED if cached else _WITHIN_SECTORS
         return Access(loads, cache, packs=packs, packed=packed)
 
     def load_bytes(self, problem: GemmProblem, config: WgmmaConfig, run: Run) -> dict[str, int]:
