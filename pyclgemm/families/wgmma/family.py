@@ -39,7 +39,7 @@ _REGISTERS_OF_INSTRUCTION = 26
 
 #: How much longer copies from the second-level cache take for rows that start within a sector: past
 #: the first-level cache, where kernels on an H200 took up to 1.4 times as long as predicted without
-#: this factor (1.5 to 3 fit about alike), and through it (1.4 to 1.6 fit about alike).
+#: this factor (1.5 to 3 fit about alike), and through it (1.4 to 1.6 fit alike).
 _WITHIN_SECTORS, _WITHIN_SECTORS_CACHED = 2, 1.5
 
 
