@@ -16,11 +16,14 @@ from .element import ElementType, stored_bytes
 from .launch import Buffer, Launch, arguments_of_matrix
 from .source import Argument, KernelSource, batch_argument, extent_type, matrix_arguments, render
 
-
 #: Work-items of a work-group that packs; rows and columns of its block, of elements and of blocks of
-#: 4 x 4 elements. On an H200 the packing of 560x528 bytes took 5 us less with blocks of 16 than with
-#: 32, as four times as many work-groups share it.
+#: 4 x 4 elements. On an H200 the packing of 560x528 bytes took 1.6 us less with blocks of 16 than
+#: with 32, as four times as many work-groups share it.
 _WORK_ITEMS, _BLOCK, _QUAD_BLOCK = 256, 32, 16
+
+#: Most blocks of 4 x 4 elements that a work-item holds in registers. Intel's compiler takes 20 to 40
+#: seconds for 16.
+_MOST_QUADS = 4
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,13 @@ def pack_launch(
     if form.padding:
         leading_dimension = f"({row_length} + {form.padding})"
     turned, size = contiguous == outer, stored_bytes(dtype)
-    block = _QUAD_BLOCK
-    quads_fit = 4 * block * (block + 1) * 4 * size <= traits.local_memory_bytes
-    by_quads = turned and size <= 2 and (along + form.padding) % 4 == 0 and quads_fit and not split
-    if traits.max_work_group_size < _WORK_ITEMS:
-        rows, block = 1, _QUAD_BLOCK
-    else:
-        block = _QUAD_BLOCK if by_quads else _BLOCK
-        rows = _WORK_ITEMS // block
+    items = min(_WORK_ITEMS, 1 << traits.max_work_group_size.bit_length() - 1)
+    quads_fit = 4 * _QUAD_BLOCK * (_QUAD_BLOCK + 1) * 4 * size <= traits.local_memory_bytes
+    are_few = _QUAD_BLOCK**2 <= _MOST_QUADS * items
+    whole = (along + form.padding) % 4 == 0
+    by_quads = turned and size <= 2 and whole and not split and quads_fit and are_few
+    block = _QUAD_BLOCK if by_quads or items < _WORK_ITEMS else _BLOCK
+    rows = max(1, items // block)
     text = render(
         f"pack/{'quads' if by_quads else 'pack'}.cl.mako", arguments, name=f"pack_{name}",
         stored=stored, extent_type=position_type, layout=layout, offset=offset, inner=inner,

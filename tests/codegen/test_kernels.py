@@ -260,9 +260,12 @@ def test_halves_are_loaded_exactly_and_stored_to_nearest_even(queue, half_conver
     check(queue, half_conversions, f"store{width}_1", width, values, right)
 
 
-def packed(queue, matrix, name, data, padded, form):
-    """The packed operand as (term, row, along the row); the padding of rows stays NaN."""
-    traits = traits_of(queue.device)
+def packed(queue, matrix, name, data, padded, form, **facts):
+    """The packed operand as (term, row, along the row); the padding of rows stays NaN.
+
+    `facts` replace traits of the device.
+    """
+    traits = replace(traits_of(queue.device), **facts)
     launch = pack_launch("b", "out", matrix, name, data.dtype.name, padded, traits, form)
     inner, outer = reversed(padded) if form.along_k else padded
     stored = {"float": "f4", "ushort": "u2"}[form.split.stored] if form.split else data.dtype
@@ -283,8 +286,9 @@ def matrix_of(rows, columns, strides, offset=5):
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize(("order", "along_k"), [("row", False), ("column", True)])
 @pytest.mark.parametrize("aligned", [False, True])
-def test_narrow_elements_are_transposed_by_fours(queue, dtype, order, along_k, aligned):
-    # More than a tile of 128 elements each way, and edges that cut a block of four.
+@pytest.mark.parametrize("items", [32, 200, 1024])
+def test_narrow_elements_are_transposed_by_fours(queue, dtype, order, along_k, aligned, items):
+    # More than two tiles of 64 elements each way, and edges that cut a block of four.
     positions, depth, padded = 150, 134, (152, 144)
     lead = (152 if order == "column" else 136) + (not aligned)
     strides = (lead, 1) if order == "row" else (1, lead)
@@ -292,7 +296,8 @@ def test_narrow_elements_are_transposed_by_fours(queue, dtype, order, along_k, a
     data = (np.arange(indices.max() + 1) % 113 - 50).astype(dtype)
     expected = np.zeros(padded, dtype)
     expected[:positions, :depth] = data[indices]
-    result = packed(queue, matrix, "a", data, padded, PackedForm(along_k=along_k))
+    form = PackedForm(along_k=along_k)
+    result = packed(queue, matrix, "a", data, padded, form, max_work_group_size=items)
     np.testing.assert_array_equal(result[0], expected if along_k else expected.T)
 
 

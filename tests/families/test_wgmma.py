@@ -1,5 +1,6 @@
 """Products by warpgroup units: boxes, barriers, layouts, edges and results, emulated."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -232,6 +233,27 @@ def test_local_memory_has_room_for_results_in_any_order(columns):
         staged = Staging(config, result_bytes, order)
         assert slabs + staged.bytes <= local_bytes(config, 4)
         assert staged.chunks * staged.chunk_strips * config.strip == columns
+
+
+@pytest.mark.parametrize(
+    ("tile", "stages", "has_room"),
+    [
+        ((64, 128), 6, True),  # 160 KB of 256 leave more than 92 to the first-level cache
+        ((64, 128), 8, False),  # 208 KB leave 28
+        ((64, 64), 8, True),  # 136 KB
+        ((64, 64), 6, False),  # 104 KB: as much as 2 work-groups take is set apart
+    ],
+)
+def test_rows_within_sectors_are_copied_through_a_cache_that_has_room(tile, stages, has_room):
+    def ways(size):
+        config = WgmmaConfig(*tile, CONSUMERS=1, STAGES=stages, TMA=0)
+        *_, source = kernel_sources(GemmShape(*size).product("float16"), config, H100)
+        return set(re.findall(r"cp\.async\.(c[ag])\.shared\.global \[%0\], \[%1\], 16", source.text))
+
+    assert ways((128, 1024, 1024)) == {"cg"}
+    assert ways((128, 1032, 1032)) == ({"ca"} if has_room else {"cg"})
+    # Only rows of B start within sectors.
+    assert ways((128, 1032, 1024)) == ({"ca", "cg"} if has_room else {"cg"})
 
 
 @pytest.mark.parametrize("batch", [None, 3])

@@ -283,11 +283,10 @@ class WgmmaOperand:
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
         self.step = 32 // 16 if along_k else 16 * self.map.row_bytes // 16
 
-        # For lanes that copy: the vectors of a row; whether they pass through the first-level cache;
-        # whether rows of the matrix end between vectors or within one; the copies of a lane in a
-        # slab. Copies of less than 16 bytes must pass through the cache. Of rows that start within
-        # sectors, copies past it reached two thirds of the rate: 5.7 TB/s on an H200, 7.7 through
-        # it, 8.6 of rows that start at sectors (1 KB wide slabs from the second-level cache).
+        # For lanes that copy: the vectors of a row; whether they pass through the first-level cache,
+        # as those of less than 16 bytes must, and the function that copies one; whether rows of the
+        # matrix end between vectors or within one; the copies of a lane in a slab. Past the cache,
+        # rows that start within a sector take twice as long as others.
         self.vectors = BoxParts(self.map, lane_bytes(name, layout, unit))
         within = layout.alignment < min(MAX_ALIGNMENT, SECTOR // size)
         self.cached = self.vectors.bytes < VECTOR_BYTES or within and self.leaves_cache
