@@ -16,13 +16,12 @@ from .element import ElementType, stored_bytes
 from .launch import Buffer, Launch, arguments_of_matrix
 from .source import Argument, KernelSource, batch_argument, extent_type, matrix_arguments, render
 
-#: Work-items of a work-group that packs; rows and columns of its block, of elements and of blocks of
-#: 4 x 4 elements. On an H200 the packing of 560x528 bytes took 1.6 us less with blocks of 16 than
-#: with 32, as four times as many work-groups share it.
+#: Work-items of a work-group that packs; rows and columns of its block, of elements and of quads of
+#: 4 x 4 elements. On an H200 the packing of 560x528 bytes took 1.6 us less with 16 than with 32, as
+#: four times as many work-groups share it.
 _WORK_ITEMS, _BLOCK, _QUAD_BLOCK = 256, 32, 16
 
-#: Most blocks of 4 x 4 elements that a work-item holds in registers. Intel's compiler takes 20 to 40
-#: seconds for 16.
+#: Most quads that a work-item holds in registers. Intel's compiler takes 20 to 40 seconds for 16.
 _MOST_QUADS = 4
 
 
@@ -99,7 +98,7 @@ def pack_launch(
     turned, size = contiguous == outer, stored_bytes(dtype)
     items = min(_WORK_ITEMS, 1 << traits.max_work_group_size.bit_length() - 1)
     quads_fit = 4 * _QUAD_BLOCK * (_QUAD_BLOCK + 1) * 4 * size <= traits.local_memory_bytes
-    are_few = _QUAD_BLOCK**2 <= _MOST_QUADS * items
+    are_few = _MOST_QUADS * items >= _QUAD_BLOCK**2
     whole = (along + form.padding) % 4 == 0
     by_quads = turned and size <= 2 and whole and not split and quads_fit and are_few
     block = _QUAD_BLOCK if by_quads or items < _WORK_ITEMS else _BLOCK

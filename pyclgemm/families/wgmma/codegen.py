@@ -229,9 +229,9 @@ def slab_boxes(
 
 
 #: Kilobytes of a compute unit that local memory and the first-level cache share, and what local
-#: memory may take of them (NVIDIA, "Hopper Tuning Guide", "Unified Shared Memory/L1/Texture Cache").
-#: A work-group takes one more than it declares. By the times on an H200, local memory takes enough
-#: for as many work-groups as it can hold, even if their registers do not fit.
+#: memory may take (NVIDIA, "Hopper Tuning Guide", "Unified Shared Memory/L1/Texture Cache"). A
+#: work-group takes one more than it declares. By the times on an H200, local memory takes enough for
+#: as many work-groups as it can hold, even if their registers do not fit.
 _SHARED, _LOCAL_SIZES = 256, (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 
 #: Kilobytes that must be left to the cache for copies through it. The bytes that lanes have in
@@ -283,8 +283,8 @@ class WgmmaOperand:
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
         self.step = 32 // 16 if along_k else 16 * self.map.row_bytes // 16
 
-        # For lanes that copy: the vectors of a row; whether they pass through the first-level cache,
-        # as those of less than 16 bytes must, and the function that copies one; whether rows of the
+        # For lanes that copy: the vectors of a row; whether they pass through the first-level cache
+        # (those of less than 16 bytes must), and the function that copies one; whether rows of the
         # matrix end between vectors or within one; the copies of a lane in a slab. Past the cache,
         # rows that start within a sector take twice as long as others.
         self.vectors = BoxParts(self.map, lane_bytes(name, layout, unit))
