@@ -230,8 +230,8 @@ def slab_boxes(
 
 #: Kilobytes of a compute unit that local memory and the first-level cache share, and what local
 #: memory may take (NVIDIA, "Hopper Tuning Guide", "Unified Shared Memory/L1/Texture Cache"). A
-#: work-group takes one more than it declares. By the times on an H200, local memory takes enough for
-#: as many work-groups as it can hold, even if their registers do not fit.
+#: work-group takes one more than it declares. By the times on an H200, local memory takes enough
+#: for as many work-groups as it can hold, even if their registers do not fit.
 _SHARED, _LOCAL_SIZES = 256, (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 
 #: Kilobytes that must be left to the cache for copies through it. The bytes that lanes have in
