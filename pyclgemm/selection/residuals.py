@@ -138,12 +138,11 @@ class Residuals:
 _FEW_ROWS = 64
 
 
-def _inverse_of_lower(matrix: Single) -> Single:
+def _inverse_of_lower(matrix: NDArray[Any]) -> NDArray[Any]:
     """The inverse of a lower triangular matrix, by halves. NumPy has none that is as fast."""
     half = len(matrix) // 2
     if half < _FEW_ROWS:
-        inverse: Single = np.linalg.inv(matrix)
-        return inverse
+        return np.linalg.inv(matrix)
     inverse = np.zeros_like(matrix)
     upper, lower = _inverse_of_lower(matrix[:half, :half]), _inverse_of_lower(matrix[half:, half:])
     inverse[:half, :half], inverse[half:, half:] = upper, lower
@@ -151,7 +150,7 @@ def _inverse_of_lower(matrix: Single) -> Single:
     return inverse
 
 
-def _solved(root: Single, right: Column) -> Column:
+def _solved(root: NDArray[Any], right: Column) -> Column:
     """The solution of a system of equations; `root` is the inverse of its Cholesky factor."""
     solution: Column = (root.T @ (root @ right.astype(np.float32))).astype(float)
     return solution
