@@ -49,7 +49,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
     % endif
     #pragma unroll
     for (int i = 0; i < BLOCKS / ROWS; ++i) {
-        const int column = (y + i * ROWS) ^ (x / 8 & 3);
+        const int column = (y + i * ROWS) ^ (x / 4);
         % for part in range(4):
         transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(lines[i][0].s${part}, lines[i][1].s${part}, lines[i][2].s${part}, lines[i][3].s${part});
         % endfor
@@ -62,7 +62,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
         const extent ${outer} = first_${outer} + row;
         if (${inner} < padded_${ends[inner]} && ${outer} < padded_${ends[outer]}) {
             const long entry = (long)${outer} * ${leading_dimension} + ${inner};
-            *(__global quad *)(destination + entry) = transposed[row][x ^ (row / 32 & 3)];
+            *(__global quad *)(destination + entry) = transposed[row][x ^ (row / 16)];
         }
     }
 }
