@@ -6,8 +6,7 @@ typedef ${extent_type} extent;
 typedef ${stored} stored;
 typedef ${stored}4 quad;
 
-#define BLOCKS ${block}  // of 4 x 4 elements, along both indices
-#define ROWS ${rows}  // rows of blocks that are copied at a time
+#define BLOCKS ${block}  // of 4 x 4 elements, along both indices: one for each work-item
 
 // Loads the first `count` of four elements; the others are zero.
 static inline quad load_elements(const __global stored *from, const int count)
@@ -34,30 +33,25 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
     const extent first_${inner} = get_group_id(0) * (4 * BLOCKS);
     % endif
     const extent first_${outer} = get_group_id(1) * (4 * BLOCKS);
-    // The lines of all blocks are loaded before the first is used. Only their elements before the end exist.
-    quad lines[BLOCKS / ROWS][4];
-    const extent ${outer} = first_${outer} + 4 * x;
-    const int count = clamp(${ends[outer]} - ${outer}, (extent)0, (extent)4);
+    // All lines are loaded before the first is used. Only their elements before the end exist.
+    quad lines[4];
+    const int count = clamp(${ends[outer]} - first_${outer} - 4 * x, (extent)0, (extent)4);
     % if layout.alignment >= 4:
     if (count == 4) {
-        ${each_line("*(const __global quad *)from : (quad)(0)")}
+        ${each_line("*(const __global quad *)from")}
     } else {
-        ${each_line("load_elements(from, count) : (quad)(0)")}
+        ${each_line("load_elements(from, count)")}
     }
     % else:
-    ${each_line("load_elements(from, count) : (quad)(0)")}
+    ${each_line("load_elements(from, count)")}
     % endif
-    #pragma unroll
-    for (int i = 0; i < BLOCKS / ROWS; ++i) {
-        const int column = (y + i * ROWS) ^ (x / 4);
-        % for part in range(4):
-        transposed[4 * x${f" + {part}" if part else ""}][column] = (quad)(lines[i][0].s${part}, lines[i][1].s${part}, lines[i][2].s${part}, lines[i][3].s${part});
-        % endfor
-    }
+    % for part in range(4):
+    transposed[4 * x${f" + {part}" if part else ""}][y ^ (x / 4)] = (quad)(lines[0].s${part}, lines[1].s${part}, lines[2].s${part}, lines[3].s${part});
+    % endfor
     barrier(CLK_LOCAL_MEM_FENCE);
     #pragma unroll
-    for (int i = 0; i < 4 * BLOCKS / ROWS; ++i) {
-        const int row = y + i * ROWS;
+    for (int i = 0; i < 4; ++i) {
+        const int row = y + i * BLOCKS;
         const extent ${inner} = first_${inner} + 4 * x;
         const extent ${outer} = first_${outer} + row;
         if (${inner} < padded_${ends[inner]} && ${outer} < padded_${ends[outer]}) {
@@ -69,9 +63,10 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({block}, {row
 
 <%def name="each_line(loaded)" filter="trim">
         #pragma unroll
-        for (int line = 0; line < 4 * BLOCKS / ROWS; ++line) {
-            const extent ${inner} = first_${inner} + 4 * (y + line / 4 * ROWS) + line % 4;
+        for (int i = 0; i < 4; ++i) {
+            const extent ${inner} = first_${inner} + 4 * y + i;
+            const extent ${outer} = first_${outer} + 4 * x;
             const __global stored *from = source + ${offset};
-            lines[line / 4][line % 4] = ${inner} < ${ends[inner]} ? ${loaded};
+            lines[i] = ${inner} < ${ends[inner]} ? ${loaded} : (quad)(0);
         }
 </%def>

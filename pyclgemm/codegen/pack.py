@@ -21,9 +21,6 @@ from .source import Argument, KernelSource, batch_argument, extent_type, matrix_
 #: four times as many work-groups share it.
 _WORK_ITEMS, _BLOCK, _QUAD_BLOCK = 256, 32, 16
 
-#: Most quads that a work-item holds in registers. Intel's compiler takes 20 to 40 seconds for 16.
-_MOST_QUADS = 4
-
 
 @dataclass(frozen=True)
 class PackedForm:
@@ -98,9 +95,8 @@ def pack_launch(
     turned, size = contiguous == outer, stored_bytes(dtype)
     items = min(_WORK_ITEMS, 1 << traits.max_work_group_size.bit_length() - 1)
     quads_fit = 4 * _QUAD_BLOCK * (_QUAD_BLOCK + 1) * 4 * size <= traits.local_memory_bytes
-    are_few = _MOST_QUADS * items >= _QUAD_BLOCK**2
-    whole = (along + form.padding) % 4 == 0
-    by_quads = turned and size <= 2 and whole and not split and quads_fit and are_few
+    quads_fit = quads_fit and items == _QUAD_BLOCK**2 and (along + form.padding) % 4 == 0
+    by_quads = turned and size <= 2 and quads_fit and not split
     block = _QUAD_BLOCK if by_quads or items < _WORK_ITEMS else _BLOCK
     rows = max(1, items // block)
     text = render(
