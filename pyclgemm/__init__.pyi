@@ -31,7 +31,7 @@ from .families.tiled.config import (
     XgemmConfig as XgemmConfig,
     XgemmDirectConfig as XgemmDirectConfig,
 )
-from .families.wgmma.codegen import WgmmaConfig as WgmmaConfig
+from .families.wgmma.config import WgmmaConfig as WgmmaConfig
 from .host.caches import CacheWarning as CacheWarning
 from .mra.transform import (
     TransformPlan as TransformPlan,

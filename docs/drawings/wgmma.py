@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from docs.drawings.canvas import FILLS, canvas
 from pyclgemm.families.wgmma import unit as units
-from pyclgemm.families.wgmma.codegen import WgmmaConfig
+from pyclgemm.families.wgmma.config import WgmmaConfig
 
 CONFIG = WgmmaConfig(MWG=128, NWG=256, CONSUMERS=2, STAGES=3)
 SLABS = 7

@@ -173,6 +173,11 @@ SUB_GROUP, _LINE, SECTOR = 32, 128, 32
 FRAGMENT_LANES = 4
 
 
+def rows_start_at(step: int, layout: MatrixLayout, element: int) -> bool:
+    """Whether rows start at multiples of `step` bytes, as far as their alignment tells."""
+    return layout.alignment >= min(MAX_ALIGNMENT, step // element)
+
+
 def _touched(run: int, grain: int, element: int, aligned: bool) -> float:
     """Grains of memory that a run of bytes touches; the mean if it starts at any element."""
     return math.ceil(run / grain) if aligned else (run - element) / grain + 1
@@ -246,7 +251,7 @@ class Costs:
 
         Rows that start at multiples of a vector nearly start at whole sectors.
         """
-        return layout.alignment >= min(MAX_ALIGNMENT, to // self.stored)
+        return rows_start_at(to, layout, self.stored)
 
     def transfer(
         self,

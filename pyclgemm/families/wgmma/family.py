@@ -18,7 +18,7 @@ from ...problem.product import Product
 from ..cost import SECTOR, Access, Coefficients, Costs, Place, Work
 from ..family import TILE_ADVICE, Axes, Family, Role, Run, Tile, Traffic, point_table
 from . import codegen
-from .codegen import WgmmaConfig
+from .config import WgmmaConfig
 from .unit import FRAGMENT_ROWS, MAP_WORDS, ROW_BYTES, UNITS, required_wgmma_unit, wgmma_unit
 
 _DTYPES = ("float16", "bfloat16", "float32", "int8")
