@@ -49,8 +49,8 @@
 </%def>
 
 ## Collects results in local memory and copies them from there. Boxes are 64 rows by 128 bytes, or by 64 or 32
-## bytes where these do not divide the tile's rows; or 64 columns or fewer by 32 rows where columns of the result
-## are contiguous.
+## bytes where these do not divide the tile's rows; or 64 columns or fewer by 128 bytes where columns of the
+## result are contiguous.
 <%def name="finish_staged()" filter="trim">
 <%
     box_at = (
@@ -111,17 +111,35 @@
 <%
     parts = results.parts
     boxes_bytes = staging.boxes * staging.map.bytes
+    count = staging.boxes * parts.per_box
+    first_box_row = divided("thread", parts.across)
+    along = times(modulo("thread", parts.across), parts.width)
+    if count == 1:
+        box, box_row = "0", first_box_row
+    elif staging.boxes == 1:
+        box, box_row = "0", plus(times("i", parts.rows), first_box_row)
+    else:
+        box, box_row = divided("i", parts.per_box), plus(times(modulo("i", parts.per_box), parts.rows), first_box_row)
+    if staging.turned:
+        row = plus("first_row", times(box, staging.map.elements), along)
+        column = plus("b_tile", times("chunk", staging.map.rows), "box_row")
+    else:
+        row = "first_row + box_row"
+        number = f"(chunk * {staging.boxes} + {box})" if staging.boxes > 1 else "chunk"
+        column = plus("b_tile", times(number, staging.map.elements), along)
 %>
                     // A row has ${parts.across} parts; its 16-byte vectors are permuted every 128 bytes.
                     const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
+                    % if count > 1:
                     #pragma unroll${" 8" if parts.bytes < 16 else ""}
-                    for (int i = 0; i < ${staging.boxes * parts.per_box}; ++i) {
-                        const int box_row = i % ${parts.per_box} * ${parts.rows} + thread / ${parts.across};
-                        const __local uchar *box = own_boxes + i / ${parts.per_box} * ${staging.map.bytes};
-                        const extent row = first_row + box_row;
-                        const extent first_column = b_tile
-                            + (chunk * ${staging.boxes} + i / ${parts.per_box}) * ${staging.map.elements};
-                        const extent column = first_column + thread % ${parts.across}${f" * {parts.width}" if parts.width > 1 else ""};
+                    for (int i = 0; i < ${count}; ++i) {
+                    % else:
+                    {
+                    % endif
+                        const int box_row = ${box_row};
+                        const __local uchar *box = ${plus("own_boxes", times(box, staging.map.bytes))};
+                        const extent row = ${row};
+                        const extent column = ${column};
                         if (row < m && column < n) {
                             *(__global ${parts.type} *)(out + OUT_AT(row, column)) =
                                 *(const __local ${parts.type} *)(box + ${parts.offset("box_row", "thread")});
@@ -148,21 +166,31 @@
 </%def>
 
 <%def name="collect_strip()" filter="trim">
-                        % if staging.turned:
-                        ${formed.finish_strip(collect_columns)}
-                        % elif wide.stored_bytes == 2:
+                        % if wide.stored_bytes == 2:
                         uint pairs[${tiles.strip // 8}][2];
                         ${formed.finish_strip(collect_pairs)}
+                        % if staging.turned:
+                        // Lane l points to column l % 8 of group l / 16, rows l / 8 % 2 * 8 (PTX ISA, "stmatrix").
+                        const int vector = (thread / 32 * 2 + lane / 8 % 2) ^ (lane & 7);
+                        % else:
                         // Lane l points to row l % 16 of group l / 16 (PTX ISA, "stmatrix").
                         const int box_row = thread / 32 * 16 + lane % 16;
+                        % endif
                         #pragma unroll
                         for (int j = 0; j < ${tiles.strip // 8}; j += 2) {
+                            % if staging.turned:
+                            const int box_row = ${tiles.strip} * strip_in_chunk + 8 * (j + lane / 16) + lane % 8;
+                            const uint at = boxes + box_row * 128 + vector * 16;
+                            % else:
 <% row_at = capture(formed.offset_in_boxes, "boxes", "box_row", "j + lane / 16", "(box_row & 7)") %>
                             const uint at = ${row_at};
-                            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
+                            % endif
+                            asm volatile("stmatrix.sync.aligned.m8n8.x4${".trans" if staging.turned else ""}.shared::cta.b16 [%0], {%1, %2, %3, %4};"
                                 : : "r"(at), "r"(pairs[j][0]), "r"(pairs[j][1]),
                                     "r"(pairs[j + 1][0]), "r"(pairs[j + 1][1]) : "memory");
                         }
+                        % elif staging.turned:
+                        ${formed.finish_strip(collect_columns)}
                         % else:
                         ${formed.finish_strip(collect_words)}
                         % endif

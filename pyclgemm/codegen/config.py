@@ -31,6 +31,11 @@ class Config(Bounded):
 
     family: ClassVar[str]
 
+    @property
+    def swaps(self) -> bool:
+        """Whether it asks for rows and columns to be exchanged, whatever the product."""
+        return False
+
     def as_dict(self) -> dict[str, int]:
         """The parameters by name."""
         return dict(vars(self))

@@ -219,7 +219,7 @@ class Family(ABC, Generic[C]):
 
     def orient(self, product: Product, config: C, traits: DeviceTraits) -> Product:
         """Exchange rows and columns if the kernel needs it."""
-        return product.transposed if self.exchanges(product.problem) else product
+        return product.transposed if self.exchanges(product.problem, config) else product
 
     @abstractmethod
     def schedule(self, product: Product, config: C, traits: DeviceTraits) -> Schedule:
@@ -301,7 +301,7 @@ class Family(ABC, Generic[C]):
         costs = Costs.of(problem, traits, ceilings, self.unit_ceiling)
         if costs is None or (work := self.divided_work(config, costs)) is None:
             return None
-        swapped = self.exchanges(problem)
+        swapped = self.exchanges(problem, config)
         places = Place.of(problem.transposed if swapped else problem)
         a, b, out = (self.access(config, costs, place) for place in places)
         return work.accessing(a, b, out, swapped=swapped, reads_c=problem.c is not None)
@@ -324,9 +324,12 @@ class Family(ABC, Generic[C]):
         """The terms of the work that depend on how a matrix lies, as the kernel sees it."""
         return Access()
 
-    def exchanges(self, problem: GemmProblem) -> bool:
-        """Whether the kernel computes the product with rows and columns exchanged."""
-        return False
+    def exchanges(self, problem: GemmProblem, config: C) -> bool:
+        """Whether the kernel computes the product with rows and columns exchanged.
+
+        Configurations that are alike in `swaps` are alike in this.
+        """
+        return config.swaps
 
     def load_bytes(self, problem: GemmProblem, config: C, run: Run) -> dict[str, int]:
         """Bytes of a load instruction of a work-item, by the data that it reads."""

@@ -30,7 +30,7 @@ Model = Callable[[Family[Any]], tuple[Coefficients, Ceilings]]
 
 @dataclass(frozen=True)
 class _Members:
-    """The configurations of one family, which share costs and coefficients."""
+    """Configurations of one family, alike in `swaps`: they share costs and coefficients."""
 
     family: Family[Any]
     costs: Costs
@@ -42,6 +42,10 @@ class _Members:
         """The terms of a matrix."""
         accesses = [self.family.access(config, self.costs, place) for config in self.configs]
         return terms_of(accesses, self.coefficients, place.name)
+
+    def exchange(self, problem: GemmProblem) -> bool:
+        """Whether they compute a product with rows and columns exchanged."""
+        return self.family.exchanges(problem, self.configs[0])
 
 
 class Predictor:
@@ -62,8 +66,8 @@ class Predictor:
         self._members: list[_Members] = []
         works: list[Work] = []
         coefficients: list[Coefficients] = []
-        by_family = operator.attrgetter("family")
-        for name, group in itertools.groupby(sorted(configs, key=by_family), by_family):
+        alike = operator.attrgetter("family", "swaps")
+        for (name, _), group in itertools.groupby(sorted(configs, key=alike), alike):
             family = FAMILIES[name]
             fitted, ceilings = model(family)
             costs = Costs.of(problem, traits, ceilings, family.unit_ceiling)
@@ -71,6 +75,8 @@ class Predictor:
                 continue
             work_of = family.divided_work
             able = {config: work for config in group if (work := work_of(config, costs))}
+            if not able:
+                continue
             columns = slice(len(works), len(works) + len(able))
             self._members.append(_Members(family, costs, fitted, list(able), columns))
             self.configs += able
@@ -95,7 +101,7 @@ class Predictor:
         Alignments from `widest` on are alike.
         """
         laid, swapped = self._laid(problem, widest), None
-        swapping = [members for members in self._members if members.family.exchanges(problem)]
+        swapping = [members for members in self._members if members.exchange(problem)]
         if swapping:
             swapped = np.zeros(len(self.configs), bool)
             exchanged = self._laid(problem.transposed, widest)
@@ -106,8 +112,8 @@ class Predictor:
 
     def layouts(self, problem: GemmProblem, widest: int) -> Hashable:
         """What `table` depends on: equal for products with equal tables."""
-        exchanges = tuple(members.family.exchanges(problem) for members in self._members)
-        return Place.of(problem, widest), exchanges, problem.c is None
+        exchanged = tuple(members.exchange(problem) for members in self._members)
+        return Place.of(problem, widest), exchanged, problem.c is None
 
     def _laid(self, problem: GemmProblem, widest: int) -> Terms:
         """The terms of all three matrices."""

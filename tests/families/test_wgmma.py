@@ -149,6 +149,18 @@ PRODUCTS = [
     *((sizes, replace(config, FILL=1),
        {"units": units, "dtype": "float32", "precision": "BF16_BF16_F32_X3"})
       for config, units, sizes in ((CONFIG, 2, (100, 72, 150)), (LANES, 12, (64, 128, 300)))),
+    # Rows of the tile are columns of the result, which lie in vectors or not.
+    *((sizes, replace(config, TMA=tma, SWAP=1), {"a": a, "b": b, "out": out})
+      for tma in (1, 0) for config in (CONFIG, UNEVEN, replace(MIDDLE, FILL=1))
+      for sizes, a, b in (((72, 200, 70), ROW_ALIGNED, COLUMN_ALIGNED), ((40, 296, 150), *ALIGNED))
+      for out in (ROW_ALIGNED, Layout(alignment=4), ROW)),
+    *(((72, 200, 72), replace(UNEVEN, TMA=tma, SWAP=1, PROMOTE=0), ROWS | RELU | kind | {"c": c})
+      for tma in (1, 0) for c in (ROW_ALIGNED, ROW)
+      for kind in ({"dtype": "int8", "alpha": 3, "beta": -2}, TF32, {"result": "float32"},
+                   {"dtype": "bfloat16"})),
+    *(((40, 200, 72), replace(config, SWAP=1), ROWS | WHOLE | {"out": out, "c": ROW})
+      for config in (NARROWEST, LANES) for out in (STRIDED, COLUMN_ALIGNED)),
+    ((33, 135, 37), replace(CONFIG, SWAP=1), {"pack": PackedLayout("padded", 16, 32)}),
     # Batches: more products than maps, a slab each; slabs divided; packed; in split terms.
     *((sizes, replace(config, TMA=tma), ROWS | {"c": ROW, "beta": 0.5, "batch": 3} | options
        | ({"batch": 9} if tma and sizes == (70, 64, 60) else {}))
@@ -157,6 +169,7 @@ PRODUCTS = [
           (CONFIG, (70, 64, 60), {}),
           *((config, (70, 64, 200), {"steps": "apart shared apart matrix"})
             for config in (replace(SHARED, STAGES=3), replace(NARROW, FILL=1, STAGES=3))),
+          (replace(UNEVEN, SWAP=1), (40, 200, 60), {}),
           (tile(128, 64, 2, 2, GROUP_M=2), (70, 66, 60),
            {"b": STRIDED, "steps": "backwards apart interleaved one"}),
           (CONFIG, (65, 40, 40),
@@ -229,7 +242,7 @@ def test_float32_is_packed_where_both_operands_lie_along_the_tile(layout, packed
 def test_local_memory_has_room_for_results_in_any_order(columns):
     config = WgmmaConfig(MWG=128, NWG=columns)
     slabs = local_bytes(config, 4) - Staging(config, 4).bytes
-    for result_bytes, order in ((2, "row"), (4, "row"), (4, "column")):
+    for result_bytes, order in ((2, "row"), (2, "column"), (4, "row"), (4, "column")):
         staged = Staging(config, result_bytes, order)
         assert slabs + staged.bytes <= local_bytes(config, 4)
         assert staged.chunks * staged.chunk_strips * config.strip == columns

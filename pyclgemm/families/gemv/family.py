@@ -93,9 +93,10 @@ class _FewRows(Family[Few]):
     def orient(self, product: Product, config: Few, traits: DeviceTraits) -> Product:
         """Few columns become few rows, unless a packed B cannot become A."""
         problem = product.problem
-        return product.transposed if self.exchanges(problem) and not problem.packed else product
+        exchanged = self.exchanges(problem, config) and not problem.packed
+        return product.transposed if exchanged else product
 
-    def exchanges(self, problem: GemmProblem) -> bool:
+    def exchanges(self, problem: GemmProblem, config: Few) -> bool:
         return problem.n < problem.m
 
     def schedule(self, product: Product, config: Few, traits: DeviceTraits) -> Schedule:

@@ -201,9 +201,6 @@ class WgmmaOperand:
 #: Most boxes of results that a warpgroup collects before they are copied out.
 _MOST_BOXES = 2
 
-#: Bytes of the results that can be collected where columns of the result are contiguous.
-_TURNED_BYTES = 4
-
 #: The type of two results in one register, as PTX's `cvt` names it.
 _PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
@@ -253,12 +250,12 @@ class WgmmaResults:
         self.staging: Staging | None = None
         self.parts: BoxParts | None = None
         self.c_chunks = 0
-        if is_mapped or out.order == "row":
+        if out.order != "strided":
             self.staging = Staging(self.config, size, out.order)
             if is_mapped:
                 self.c_chunks = self._c_chunks(self.staging)
             else:
-                width = math.gcd(VECTOR_BYTES // size, out.alignment, problem.n)
+                width = math.gcd(VECTOR_BYTES // size, out.alignment, self._contiguous)
                 self.parts = BoxParts(self.staging.map, width * size)
         # Whether a loop runs the same code for all strips: fetching long code takes time.
         self.rolled = problem.activation not in (None, "relu")
@@ -279,15 +276,17 @@ class WgmmaResults:
         c_in_place = c is not None and not self.c_chunks
         self.is_placed = self.staging is None or problem.precision.terms > 1 or c_in_place
 
+    @property
+    def _contiguous(self) -> int:
+        """The contiguous elements of a row or column of the result."""
+        return self.problem.n if self.problem.out.order == "row" else self.problem.m
+
     def _copied_out(self) -> bool:
         """Whether results can be copied out of local memory in boxes."""
         # A copy to memory ends at a whole 16-byte vector. If a row of the result ends within one,
         # the copy writes past the end (seen on an H100; copies from memory do not read past it).
         out, size = self.problem.out, self.result.stored_bytes
-        if out.order == "column" and size != _TURNED_BYTES:
-            return False
-        contiguous = self.problem.n if out.order == "row" else self.problem.m
-        whole = contiguous * size % units.MAP_ALIGNMENT == 0
+        whole = self._contiguous * size % units.MAP_ALIGNMENT == 0
         return whole and out.has_vectors(units.MAP_ALIGNMENT, size)
 
     def _c_chunks(self, staging: Staging) -> int:
@@ -297,6 +296,8 @@ class WgmmaResults:
         # would need its own maps.
         if c is None or config.FILL or self.problem.batch is not None:
             return 0
+        if staging.turned and staging.result_bytes != 4:
+            return 0  # a work-item adds elements of two columns, which are not neighbours
         if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
             return 0
         room = (config.MWG + config.NWG) * units.ROW_BYTES // staging.bytes

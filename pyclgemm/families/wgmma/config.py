@@ -52,6 +52,10 @@ class WgmmaConfig(Config):
         ``cp.async`` of 16, 8 or 4 bytes (PTX ISA) in the lanes of the copying warpgroup, and
         results by stores in the lanes that computed them: products of a few microseconds finish
         before the maps would be written, and fewer operands are packed.
+    SWAP : int
+        1 computes the transposed product B^T A^T, whose tiles have rows of the result in their
+        columns: 72 rows fill NWG = 80, but not MWG = 128 (CUTLASS, example 55, exchanges operands
+        likewise).
 
     See Also
     --------
@@ -77,10 +81,15 @@ class WgmmaConfig(Config):
     PROMOTE: Annotated[int, up_to(1024, 0)] = 0
     FILL: Annotated[int, up_to(64, 0)] = 0
     TMA: Annotated[int, FLAG] = 1
+    SWAP: Annotated[int, FLAG] = 0
 
     family: ClassVar[str] = "wgmma"
     #: Elements in a slab of float16 or bfloat16, along k.
     DEPTH: ClassVar[int] = 64
+
+    @property
+    def swaps(self) -> bool:
+        return self.SWAP == 1
 
     @property
     def strip(self) -> int:

@@ -154,10 +154,11 @@ class WgmmaFamily(Family[WgmmaConfig]):
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
         return prefers_units(problem, traits)
 
-    def exchanges(self, problem: GemmProblem) -> bool:
+    def exchanges(self, problem: GemmProblem, config: WgmmaConfig) -> bool:
         """TF32 needs it where k is strided in B alone, as only A can pass through registers."""
         direct = problem.precision.multiplied == "tf32" and problem.precision.terms == 1
-        return direct and problem.a.order == "row" and problem.b.order == "row"
+        needed = direct and problem.a.order == "row" and problem.b.order == "row"
+        return needed or config.swaps
 
     def schedule(self, product: Product, config: WgmmaConfig, traits: DeviceTraits) -> Schedule:
         """Pack operands that are split or that no tensor map can describe, then multiply."""
@@ -248,6 +249,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
             # the error of TF32_TF32_F32_X3 was 0.6 times that of true float32 with PROMOTE = 8, 1.1
             # times with 16, and 8.4 times with 0.
             "PROMOTE": (4, 8, 12) if is_split else (0,), "FILL": (0, 1), "TMA": (0, 1),
+            "SWAP": (0, 1),
         }  # fmt: skip
 
 
@@ -279,6 +281,6 @@ def _stored(costs: Costs, out: MatrixLayout, config: WgmmaConfig) -> float:
     """Seconds of storing a tile: collected results in whole lines, else from fragments."""
     entries = config.MWG * config.NWG
     width = min(common.VECTOR_BYTES // costs.result, out.alignment)
-    if out.order == "row" or out.order == "column" and width * costs.result == common.VECTOR_BYTES:
+    if out.order != "strided":
         return costs.store(entries, out, ROW_BYTES // (width * costs.result), width)
     return costs.store(entries, out, 1, 1)

@@ -349,7 +349,7 @@ void emulated_store(uint to, uint value)
     *(uint *)at(to) = value;
 }
 
-void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3)
+void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3, int transposed)
 {
     const int warp = item / 32, lane = item % 32;
     uint *own = exchanged[warp][lane];
@@ -359,9 +359,13 @@ void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3)
     own[3] = m3;
     own[4] = to;
     meet(SUB_GROUP + warp, 32);
-    // Row lane % 8 of matrix lane / 8, of which lane 4 r + i holds elements 2 i and 2 i + 1.
-    for (int i = 0; i < 4; ++i) {
-        *(uint *)at(to + 4 * i) = exchanged[warp][4 * (lane % 8) + i][lane / 8];
+    // Row lane % 8 of matrix lane / 8, of which lane 4 r + i holds elements 2 i and 2 i + 1 in row r.
+    // A transposed one is stored by columns.
+    const int line = lane % 8, matrix = lane / 8;
+    for (int i = 0; i < 8; ++i) {
+        const int row = transposed ? i : line, column = transposed ? line : i;
+        const uint both = exchanged[warp][4 * row + column / 2][matrix];
+        *(ushort *)at(to + 2 * i) = both >> column % 2 * 16;
     }
     meet(SUB_GROUP + warp, 32);
 }

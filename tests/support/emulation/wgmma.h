@@ -10,7 +10,7 @@ uint emulated_try_wait(uint address, uint parity);
 void emulated_meet(uint number, uint count);
 void emulated_store_pair(uint to, uint first, uint second);
 void emulated_store(uint to, uint value);
-void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3);
+void emulated_stmatrix(uint to, uint m0, uint m1, uint m2, uint m3, int transposed);
 void emulated_write_map(ulong map, uint from);
 void emulated_load_box(uint to, ulong map, int inner, int outer, uint barrier);
 void emulated_store_box(uint from, ulong map, int inner, int outer);
@@ -63,7 +63,9 @@ uint emulated_shuffle(uint own, uint from);
 #define tensormap_cp_fenceproxy_global_shared_cta_tensormap_generic_release_gpu_sync_aligned( \
     map, from, bytes) emulated_write_map((ulong)(map), from)
 #define stmatrix_sync_aligned_m8n8_x4_shared_cta_b16(to, m0, m1, m2, m3) \
-    emulated_stmatrix(to, m0, m1, m2, m3)
+    emulated_stmatrix(to, m0, m1, m2, m3, 0)
+#define stmatrix_sync_aligned_m8n8_x4_trans_shared_cta_b16(to, m0, m1, m2, m3) \
+    emulated_stmatrix(to, m0, m1, m2, m3, 1)
 #define st_shared_v2_b32(to, first, second) \
     emulated_store_pair(to, as_uint(first), as_uint(second))
 #define st_shared_b32(to, value) emulated_store(to, as_uint(value))
