@@ -79,7 +79,7 @@
                         asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
                     }
                     % endif
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    ${await_collectors()}
                     ${unrolling()}
                     for (int strip_in_chunk = 0; strip_in_chunk < ${staging.chunk_strips}; ++strip_in_chunk) {
                         const int strip = chunk * ${staging.chunk_strips} + strip_in_chunk;
@@ -88,7 +88,7 @@
                     % if not results.parts:
                     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
                     % endif
-                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+                    ${await_collectors()}
                     % if not results.parts:
                     if (thread == 0) {
                         #pragma unroll
@@ -106,43 +106,42 @@
                 }
 </%def>
 
-## The lanes copy the boxes, each lane a part of a row at a time; neighbouring lanes copy neighbouring parts.
+## Waits until all who collect the boxes are here: the warpgroup, or the sub-group if its lanes copy them.
+<%def name="await_collectors()" filter="trim">
+% if results.parts:
+                    asm volatile("bar.warp.sync 0xffffffff;" : : : "memory");
+% else:
+                    asm volatile("bar.sync %0, ${warpgroup};" : : "r"(consumer + 1) : "memory");
+% endif
+</%def>
+
+## The lanes copy what their sub-group collected, each lane a part of a row at a time.
 <%def name="store_parts()" filter="trim">
 <%
     parts = results.parts
-    boxes_bytes = staging.boxes * staging.map.bytes
-    count = staging.boxes * parts.per_box
-    first_box_row = divided("thread", parts.across)
-    along = times(modulo("thread", parts.across), parts.width)
-    if count == 1:
-        box, box_row = "0", first_box_row
-    elif staging.boxes == 1:
-        box, box_row = "0", plus(times("i", parts.rows), first_box_row)
-    else:
-        box, box_row = divided("i", parts.per_box), plus(times(modulo("i", parts.per_box), parts.rows), first_box_row)
+    across, down = ("row", "column") if staging.turned else ("column", "row")
+    first_across, first_down = ("first_row", "b_tile") if staging.turned else ("b_tile", "first_row")
     if staging.turned:
-        row = plus("first_row", times(box, staging.map.elements), along)
-        column = plus("b_tile", times("chunk", staging.map.rows), "box_row")
+        box, chunk_row = parts.box, times("chunk", staging.map.rows)
     else:
-        row = "first_row + box_row"
-        number = f"(chunk * {staging.boxes} + {box})" if staging.boxes > 1 else "chunk"
-        column = plus("b_tile", times(number, staging.map.elements), along)
+        box = f"(chunk * {staging.boxes} + {parts.box})" if staging.boxes > 1 else "chunk"
+        chunk_row = 0
 %>
-                    // A row has ${parts.across} parts; its 16-byte vectors are permuted every 128 bytes.
-                    const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${boxes_bytes};
-                    % if count > 1:
+                    const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes};
+                    % if parts.count > 1:
                     #pragma unroll${" 8" if parts.bytes < 16 else ""}
-                    for (int i = 0; i < ${count}; ++i) {
+                    for (int i = 0; i < ${parts.count}; ++i) {
                     % else:
                     {
                     % endif
-                        const int box_row = ${box_row};
-                        const __local uchar *box = ${plus("own_boxes", times(box, staging.map.bytes))};
-                        const extent row = ${row};
-                        const extent column = ${column};
+                        const int box_row = ${parts.row};
+                        const int part = ${parts.part};
+                        const __local uchar *box = ${plus("own_boxes", times(parts.box, staging.map.bytes))};
+                        const extent ${down} = ${plus(first_down, chunk_row, "box_row")};
+                        const extent ${across} = ${plus(first_across, times(box, staging.map.elements), times("part", parts.width))};
                         if (row < m && column < n) {
                             *(__global ${parts.type} *)(out + OUT_AT(row, column)) =
-                                *(const __local ${parts.type} *)(box + ${parts.offset("box_row", "thread")});
+                                *(const __local ${parts.type} *)(box + ${staging.map.offset("box_row", "part", parts.bytes)});
                         }
                     }
 </%def>

@@ -11,7 +11,8 @@ import pyclgemm
 from pyclgemm import WgmmaConfig
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.registry import make_schedule
-from pyclgemm.families.wgmma.codegen import Staging, local_bytes
+from pyclgemm.families.wgmma.codegen import local_bytes
+from pyclgemm.families.wgmma.results import Staging
 from pyclgemm.families.wgmma.unit import TensorMap
 from pyclgemm.problem.problem import PackedLayout
 from pyclgemm.problem.shape import GemmShape

@@ -1,4 +1,4 @@
-"""The kernels of the warpgroup units: slabs, their copies, and the way of results."""
+"""The kernels of the warpgroup units: slabs and their copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...codegen.config import LEAST_LOAD_BYTES, VECTOR_BYTES
-from ...codegen.element import WORDS, ElementType, stored_bytes
+from ...codegen.element import WORDS, stored_bytes
 from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import Argument, KernelSource, times
@@ -15,10 +15,11 @@ from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PART_TYPES, PRODUCTS, Precision, parts_of
-from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName, Order
+from ...problem.problem import OPERANDS, GemmProblem, MatrixLayout, OperandName
 from ..cost import SECTOR, rows_start_at
 from . import unit as units
 from .config import WgmmaConfig
+from .results import Staging, WgmmaResults
 from .unit import TensorMap, WgmmaUnit
 
 #: Columns of a slab of B are copied in multiples of this where its boxes lie along the tile, which
@@ -98,13 +99,8 @@ class BoxParts:
         self.alternates = self.step < 8 * self.box.row_bytes
 
     def offset(self, row: str, lane: str) -> str:
-        """In C: the offset in bytes of a lane's part of a row, whose vectors are permuted."""
-        length = self.box.row_bytes
-        vectors, per_vector, rows_alike = length // 16, 16 // self.bytes, units.ROW_BYTES // length
-        vector = f"{lane} % {self.across}" + (f" / {per_vector}" if per_vector > 1 else "")
-        change = row + (f" / {rows_alike}" if rows_alike > 1 else "")
-        within = f" + {lane} % {per_vector} * {self.bytes}" if per_vector > 1 else ""
-        return f"{row} * {length} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
+        """In C: the offset in bytes of a lane's part of a row."""
+        return self.box.offset(row, f"{lane} % {self.across}", self.bytes)
 
 
 def lane_bytes(name: OperandName, layout: MatrixLayout, unit: WgmmaUnit) -> int:
@@ -196,113 +192,6 @@ class WgmmaOperand:
         whole = self.packed or end * size % self.vectors.bytes == 0
         self.edges = "vectors" if whole else "elements"
         self.count = self.boxes * self.vectors.per_box
-
-
-#: Most boxes of results that a warpgroup collects before they are copied out.
-_MOST_BOXES = 2
-
-#: The type of two results in one register, as PTX's `cvt` names it.
-_PACKED_TYPES = {"float16": "f16x2", "bfloat16": "bf16x2"}
-
-
-@dataclass
-class Staging:
-    """How results of `result_bytes` are collected in local memory, to be copied out."""
-
-    config: WgmmaConfig
-    result_bytes: int
-    order: Order = "row"
-
-    def __post_init__(self) -> None:
-        config = self.config
-        # Whether columns of the result are contiguous: a box's rows are columns.
-        self.turned = self.order == "column"
-        # Boxes have 64 rows, or 64 columns (fewer where 64 does not divide the tile's). The boxes
-        # that a warpgroup collects at a time, and their columns.
-        if self.turned:
-            self.map = TensorMap(self.result_bytes, rows=math.gcd(config.NWG, units.FRAGMENT_ROWS))
-            self.boxes, columns = units.FRAGMENT_ROWS // self.map.elements, self.map.rows
-        else:
-            self.map = units.boxes_across(self.result_bytes, config.NWG, units.FRAGMENT_ROWS)
-            self.boxes = math.gcd(config.NWG // self.map.elements, _MOST_BOXES)
-            columns = self.boxes * self.map.elements
-        # Such chunks of a fragment, strips of a chunk, bytes of local memory for all warpgroups.
-        self.chunks = config.NWG // columns
-        self.chunk_strips = columns // config.strip
-        self.bytes = config.CONSUMERS * self.boxes * self.map.bytes
-
-
-@dataclass
-class WgmmaResults:
-    """How a warpgroup computes and stores the results of a tile."""
-
-    problem: GemmProblem
-    result: ElementType
-    config: WgmmaConfig
-
-    def __post_init__(self) -> None:
-        problem, out, c = self.problem, self.problem.out, self.problem.c
-        size = self.result.stored_bytes
-        is_mapped = bool(self.config.TMA) and self._copied_out()
-        # How results are collected (None if they are stored from registers); how lanes copy the
-        # collected results (None if TMA does); chunks whose boxes of C are copied at a time, 0 if
-        # C is not copied in boxes.
-        self.staging: Staging | None = None
-        self.parts: BoxParts | None = None
-        self.c_chunks = 0
-        if out.order != "strided":
-            self.staging = Staging(self.config, size, out.order)
-            if is_mapped:
-                self.c_chunks = self._c_chunks(self.staging)
-            else:
-                width = math.gcd(VECTOR_BYTES // size, out.alignment, self._contiguous)
-                self.parts = BoxParts(self.staging.map, width * size)
-        # Whether a loop runs the same code for all strips: fetching long code takes time.
-        self.rolled = problem.activation not in (None, "relu")
-        # The biases of columns are distributed over the lanes of a sub-group: columns whose biases
-        # its registers of 4 bytes hold; such registers of a tile; strips that share one.
-        columns = 32 * 4 // size
-        self.bias_registers = math.ceil(self.config.NWG / columns)
-        self.bias_strips = columns // self.config.strip
-        # PTX's type of two results in one register, empty if a result fills a register; whether the
-        # instruction that packs them also applies the activation, relu.
-        self.packs = _PACKED_TYPES.get(self.result.dtype, "")
-        self.relu_packs = bool(self.packs) and problem.activation == "relu"
-        # How C is read: in boxes that are copied to local memory after the tile's last slab, or in
-        # place by pairs of neighbours (aligned, both inside the matrix) or by elements.
-        by_pairs = c is not None and c.order == "row" and c.alignment >= 2 and problem.n % 2 == 0
-        self.c_in = "boxes" if self.c_chunks else "pairs" if by_pairs else "elements"
-        # Whether the code needs row and column of a result.
-        c_in_place = c is not None and not self.c_chunks
-        self.is_placed = self.staging is None or problem.precision.terms > 1 or c_in_place
-
-    @property
-    def _contiguous(self) -> int:
-        """The contiguous elements of a row or column of the result."""
-        return self.problem.n if self.problem.out.order == "row" else self.problem.m
-
-    def _copied_out(self) -> bool:
-        """Whether results can be copied out of local memory in boxes."""
-        # A copy to memory ends at a whole 16-byte vector. If a row of the result ends within one,
-        # the copy writes past the end (seen on an H100; copies from memory do not read past it).
-        out, size = self.problem.out, self.result.stored_bytes
-        whole = self._contiguous * size % units.MAP_ALIGNMENT == 0
-        return whole and out.has_vectors(units.MAP_ALIGNMENT, size)
-
-    def _c_chunks(self, staging: Staging) -> int:
-        """The most chunks of each warpgroup whose boxes of C fit the memory of a stage's slabs."""
-        c, config = self.problem.c, self.config
-        # Which work-group finishes a divided tile is known only at the end. Each product of a batch
-        # would need its own maps.
-        if c is None or config.FILL or self.problem.batch is not None:
-            return 0
-        if staging.turned and staging.result_bytes != 4:
-            return 0  # a work-item adds elements of two columns, which are not neighbours
-        if c.order != staging.order or not c.has_vectors(units.MAP_ALIGNMENT, staging.result_bytes):
-            return 0
-        room = (config.MWG + config.NWG) * units.ROW_BYTES // staging.bytes
-        chunks = config.fragments * staging.chunks
-        return max((number for number in range(1, room + 1) if chunks % number == 0), default=0)
 
 
 #: The architecture whose instructions the kernels use.

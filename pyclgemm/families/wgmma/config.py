@@ -89,6 +89,7 @@ class WgmmaConfig(Config):
 
     @property
     def swaps(self) -> bool:
+        """Whether it asks for rows and columns to be exchanged."""
         return self.SWAP == 1
 
     @property

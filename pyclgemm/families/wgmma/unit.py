@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...codegen.source import divided
 from ...device.traits import DeviceTraits
 from ...errors import UnsupportedError
 from ...problem.precision import Precision
@@ -143,6 +144,14 @@ class TensorMap:
         self.format_word = _TILED_2D | elements | swizzle | _PROMOTE_L2_128
         self.box_word = self.elements - 1 << 56
         self.rows_word = self.rows - 1
+
+    def offset(self, row: str, part: str, part_bytes: int) -> str:
+        """In C: the offset in bytes of a part of a row in local memory; vectors are permuted."""
+        vectors, per_vector = self.row_bytes // 16, 16 // part_bytes
+        vector = part + (f" / {per_vector}" if per_vector > 1 else "")
+        change = divided(row, ROW_BYTES // self.row_bytes)
+        within = f" + {part} % {per_vector} * {part_bytes}" if per_vector > 1 else ""
+        return f"{row} * {self.row_bytes} + ({vector} ^ ({change} & {vectors - 1})) * 16{within}"
 
 
 def boxes_across(element_bytes: int, extent: int, rows: int) -> TensorMap:
