@@ -413,6 +413,11 @@ def _epyc_unseen() -> str:
     return _unseen("epyc/2026-11-29-unseen")
 
 
+@table("zen5-unseen")
+def _zen5_unseen() -> str:
+    return _unseen("epyc/2026-11-30-unseen")
+
+
 @table("h100-transform3d")
 def _h100_transform3d() -> str:
     frame = load("h100/2026-11-22-transform3d")

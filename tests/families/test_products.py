@@ -154,6 +154,18 @@ def test_blocks_shallower_than_a_vector(queue, config, dtype):
     check_gemm(queue, (5, 64, 9), dtype, config=config, pack=panels)
 
 
+@pytest.mark.parametrize("vendor", ["intel", "amd"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int8"])
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+def test_few_rows_by_panels(queue, rows, dtype, vendor):
+    # Few rows read 8 places of a block in turn: of 104 depths, of 31 (uneven), and of 7 (none).
+    config = CpuConfig(MR=rows, NR=32, KC=104, VW=8)
+    panels = PackedLayout("panels", depth_block=config.KC, width=config.NR)
+    with imagined_traits(vendor=vendor):
+        for k in (7, 135):
+            check_gemm(queue, (rows, 75, k), dtype, config=config, pack=panels)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("k", [16, 21, 31, 37])
 def test_dot_products_multiply_infinite_elements_once(queue, require, dtype, k):

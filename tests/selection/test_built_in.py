@@ -179,3 +179,15 @@ def test_configurations_of_clblast_are_those_that_it_published(stem, number, val
     assert set(values.split()) <= set(str(file.entries[0].records[number].config).split())
     assert file.source.kind == "published"
     assert stem != "amd_gfx1012" or file.entries[0].indirect_from == Threshold(m_or_n=448)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("vendor", ["intel", "amd"])
+@pytest.mark.parametrize("architecture", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_a_tile_for_panels_has_no_rows_to_spare(architecture, vendor, rows):
+    traits, database = replace(typical_traits(architecture), vendor=vendor), load_database()
+    precision = resolve_precision(None, "float32")
+    for n, k in ((3072, 768), (768, 3072), (1000, 1000)):
+        packed = packed_layout(n, k, "float32", precision, traits, database)
+        tile_rows = select(problem(rows, n, k, packed=packed), traits, database).config.MR
+        assert tile_rows <= rows

@@ -75,10 +75,11 @@ class _CpuOperand:
         return self.converted(self.name, f"{self.name.upper()}_AT({row}, {column})")
 
 
-#: Most rows of a tile whose kernel is bound by memory.
-_FEW_ROWS = 4
-#: Places from which such a kernel reads a packed panel in turn. Two cores of an Ice Lake read
-#: 20 GB/s from one place each, 24 from 2, 27 from 4, and 28 from 8 or 16.
+#: Most rows of a tile whose kernel reads a packed panel from several places in turn, as memory
+#: limits it; and these places. Two cores of an Ice Lake read 20 GB/s from one place each, 24 from
+#: 2, 27 from 4, and 28 from 8 or 16. Two cores of AMD's (Zen 5) read as fast from one as from 8,
+#: and 2 or 4 rows took up to 1.25 times as long from 8.
+_FEW_ROWS, _FEW_ROWS_AMD = 4, 1
 _STREAMS = 8
 
 
@@ -121,7 +122,8 @@ class _CpuKernel:
             bool(config.PREFETCHB) and self.packs_b and order == "row" and not self.sweeps
         )
         # Places of a packed panel from which rows are read in turn.
-        self.streams = _STREAMS if problem.packed and config.MR <= _FEW_ROWS else 1
+        most_rows = _FEW_ROWS_AMD if self.traits.vendor == "amd" else _FEW_ROWS
+        self.streams = _STREAMS if problem.packed and most_rows >= config.MR else 1
         # Whether a tile of the result, or of its partial sums, is prefetched.
         by_rows = self.result.wide.converts or problem.out.order == "row"
         self.prefetches_result = bool(config.PREFETCHC) and by_rows and not self.splits
