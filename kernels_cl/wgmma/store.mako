@@ -122,11 +122,12 @@
     across, down = ("row", "column") if staging.turned else ("column", "row")
     first_across, first_down = ("first_row", "b_tile") if staging.turned else ("b_tile", "first_row")
     if staging.turned:
-        box, chunk_row = parts.box, times("chunk", staging.map.rows)
+        box_in_tile, chunk_row = parts.box, times("chunk", staging.map.rows)
     else:
-        box = f"(chunk * {staging.boxes} + {parts.box})" if staging.boxes > 1 else "chunk"
+        box_in_tile = f"(chunk * {staging.boxes} + {parts.box})" if staging.boxes > 1 else "chunk"
         chunk_row = 0
 %>
+                    // 16 rows of the fragment are this sub-group's. Vectors are permuted as in slabs.
                     const __local uchar *own_boxes = memory + STAGES * (A_BYTES + B_BYTES) + consumer * ${staging.boxes * staging.map.bytes};
                     % if parts.count > 1:
                     #pragma unroll${" 8" if parts.bytes < 16 else ""}
@@ -138,7 +139,7 @@
                         const int part = ${parts.part};
                         const __local uchar *box = ${plus("own_boxes", times(parts.box, staging.map.bytes))};
                         const extent ${down} = ${plus(first_down, chunk_row, "box_row")};
-                        const extent ${across} = ${plus(first_across, times(box, staging.map.elements), times("part", parts.width))};
+                        const extent ${across} = ${plus(first_across, times(box_in_tile, staging.map.elements), times("part", parts.width))};
                         if (row < m && column < n) {
                             *(__global ${parts.type} *)(out + OUT_AT(row, column)) =
                                 *(const __local ${parts.type} *)(box + ${staging.map.offset("box_row", "part", parts.bytes)});

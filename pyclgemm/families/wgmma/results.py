@@ -66,31 +66,31 @@ class OwnResults:
         box = self.staging.map
         self.type = WORDS[self.bytes]  # C type of a part
         self.width = self.bytes // box.element_bytes  # elements of a part
-        across = box.row_bytes // self.bytes
+        # The boxes with results of the sub-group, their rows, and its parts of a row; the first
+        # box, row and part.
+        sub_group = "thread / 32"
         if self.staging.turned:
-            # One of the boxes beside each other has them all.
-            boxes, rows, own = 1, box.rows, _OWN_ROWS // self.width
-            first_row, beside = "", box.elements // _OWN_ROWS
-            number, first_box = "thread / 32", "0"
-            if self.staging.boxes > 1:
-                number, first_box = modulo(number, beside), divided(number, beside)
-            first_part = times(number, own)
+            boxes, rows, parts = 1, box.rows, _OWN_ROWS // self.width
+            beside = box.elements // _OWN_ROWS  # sub-groups whose results lie in a box
+            one_box = self.staging.boxes == 1
+            first_box = "0" if one_box else divided(sub_group, beside)
+            first_row = "0"
+            first_part = times(sub_group if one_box else modulo(sub_group, beside), parts)
         else:
-            boxes, rows, own = self.staging.boxes, _OWN_ROWS, across
-            first_row, first_part, first_box = "thread / 32 * 16", "", "0"
-        in_box = rows * own // _LANES
-        # The copies of a lane; the box of copy i, its row there, and the part of the row.
+            boxes, rows, parts = self.staging.boxes, _OWN_ROWS, box.row_bytes // self.bytes
+            first_box, first_row, first_part = "0", times(sub_group, _OWN_ROWS), "0"
+        # All lanes copy several rows at once, or a row in several turns.
+        in_box = rows * parts // _LANES  # copies of a lane
+        rows_at_once, turns = max(1, _LANES // parts), max(1, parts // _LANES)
+        copy = modulo("i", in_box) if boxes > 1 else "i" if in_box > 1 else "0"
+        lane_row, lane_part = "0", "lane"
+        if rows_at_once > 1:
+            lane_row, lane_part = divided("lane", parts), modulo("lane", parts)
+        # The copies of a lane; the box of copy i, the row there, and the part of the row.
         self.count = boxes * in_box
-        i = "i" if boxes == 1 else modulo("i", in_box)
-        turn, turns = (i, max(1, own // _LANES)) if in_box > 1 else ("0", 1)
-        rows_at_once = max(1, _LANES // own)
-        lane_row = divided("lane", own) if own < _LANES else "0"
-        row_of_turn = times(divided(turn, turns), rows_at_once)
         self.box = divided("i", in_box) if boxes > 1 else first_box
-        self.row = plus(*filter(None, (first_row, row_of_turn, lane_row)))
-        lane_part = modulo("lane", own) if own < _LANES else "lane"
-        part_of_turn = times(modulo(turn, turns), _LANES) if turns > 1 else "0"
-        self.part = plus(*filter(None, (first_part, part_of_turn, lane_part)))
+        self.row = plus(first_row, times(divided(copy, turns), rows_at_once), lane_row)
+        self.part = plus(first_part, times(modulo(copy, turns), _LANES), lane_part)
 
 
 @dataclass
