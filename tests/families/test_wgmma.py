@@ -161,7 +161,9 @@ PRODUCTS = [
                    {"dtype": "bfloat16"})),
     *(((40, 200, 72), replace(config, SWAP=1), ROWS | WHOLE | {"out": out, "c": ROW})
       for config in (NARROWEST, LANES) for out in (STRIDED, COLUMN_ALIGNED)),
-    ((33, 135, 37), replace(CONFIG, SWAP=1), {"pack": PackedLayout("padded", 16, 32)}),
+    *(((33, 135, 37), replace(CONFIG, TMA=tma, SWAP=1), {"pack": packed})
+      for tma in (1, 0)
+      for packed in (PackedLayout("padded", 16, 32), PackedLayout("padded", 16, 1, along_k=True))),
     # Batches: more products than maps, a slab each; slabs divided; packed; in split terms.
     *((sizes, replace(config, TMA=tma), ROWS | {"c": ROW, "beta": 0.5, "batch": 3} | options
        | ({"batch": 9} if tma and sizes == (70, 64, 60) else {}))
