@@ -94,8 +94,8 @@ def pack_launch(
         leading_dimension = f"({row_length} + {form.padding})"
     turned, size = contiguous == outer, stored_bytes(dtype)
     items = min(_WORK_ITEMS, 1 << traits.max_work_group_size.bit_length() - 1)
-    quads_fit = 4 * _QUAD_BLOCK * (_QUAD_BLOCK + 1) * 4 * size <= traits.local_memory_bytes
-    quads_fit = quads_fit and items == _QUAD_BLOCK**2 and (along + form.padding) % 4 == 0
+    has_room = 4 * _QUAD_BLOCK * (_QUAD_BLOCK + 1) * 4 * size <= traits.local_memory_bytes
+    quads_fit = has_room and items == _QUAD_BLOCK**2 and (along + form.padding) % 4 == 0
     by_quads = turned and size <= 2 and quads_fit and not split
     block = _QUAD_BLOCK if by_quads or items < _WORK_ITEMS else _BLOCK
     rows = max(1, items // block)

@@ -312,11 +312,8 @@ def _without_spare_rows(times: Column, rows: Column, needed: int) -> Column:
     larger, smallest = rows > enough, rows == enough
     if not larger.any():
         return times
-    times = times.copy()
-    least = times[larger].min()
-    times[smallest] *= min(1.0, least / times[smallest].min())
-    times[larger] *= 2  # behind them
-    return times
+    gain = min(1.0, times[larger].min() / times[smallest].min())
+    return times * np.where(larger, 2.0, np.where(smallest, gain, 1.0))
 
 
 def _sorted(times: Column) -> Iterator[int]:

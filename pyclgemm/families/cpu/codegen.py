@@ -122,8 +122,9 @@ class _CpuKernel:
             bool(config.PREFETCHB) and self.packs_b and order == "row" and not self.sweeps
         )
         # Places of a packed panel from which rows are read in turn.
-        rows, few = config.MR, _FEW_ROWS_AMD if self.traits.vendor == "amd" else _FEW_ROWS
-        self.streams = _STREAMS if problem.packed and rows <= few else 1
+        rows = config.MR
+        most_rows = _FEW_ROWS_AMD if self.traits.vendor == "amd" else _FEW_ROWS
+        self.streams = _STREAMS if problem.packed and rows <= most_rows else 1
         # Whether a tile of the result, or of its partial sums, is prefetched.
         by_rows = self.result.wide.converts or problem.out.order == "row"
         self.prefetches_result = bool(config.PREFETCHC) and by_rows and not self.splits

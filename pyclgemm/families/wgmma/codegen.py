@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...codegen.config import LEAST_LOAD_BYTES, VECTOR_BYTES
-from ...codegen.element import WORDS, stored_bytes
+from ...codegen.element import stored_bytes
 from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import Argument, KernelSource, times
@@ -74,9 +74,9 @@ def is_copied(
     return is_read and layout.has_vectors(copied_bytes(config), stored)
 
 
-# Lanes copy slabs and results to the same places in local memory as TMA does: into rows as long as
-# the span of the swizzle, whose 16-byte vectors are permuted from row to row (PTX ISA, "Shared
-# Memory Matrix Layout").
+# Lanes copy slabs to the same places in local memory as TMA does: into rows as long as the span of
+# the swizzle, whose 16-byte vectors are permuted from row to row (PTX ISA, "Shared Memory Matrix
+# Layout").
 
 
 @dataclass
@@ -84,10 +84,9 @@ class BoxParts:
     """The rows of a box in local memory, in equal parts for the lanes of a warpgroup."""
 
     box: TensorMap  # its rows lie one behind the other
-    bytes: int = VECTOR_BYTES  # of a part; fewer if the alignment of rows requires it
+    bytes: int  # of a part; less than a vector if the alignment of rows requires it
 
     def __post_init__(self) -> None:
-        self.type = WORDS[self.bytes]  # C type of a part
         self.across = self.box.row_bytes // self.bytes  # parts of a row; a power of two
         self.width = self.bytes // self.box.element_bytes  # elements of a part
         # Rows that all lanes together copy at once; parts of a lane in a box.

@@ -60,9 +60,8 @@ class WgmmaFamily(Family[WgmmaConfig]):
     config_class = WgmmaConfig
     # On an H200 a tile starts and ends later than in other families (its barriers, its first slabs,
     # its results through local memory); with their latencies predictions were 1.2 times as wrong.
-    # No work-item waits for a copy, so many are in flight, and they pass the ceiling of the cache,
-    # which is that of loads: 8.6 TB/s from an H200's (docs/techniques.md). With the 1.25 of other
-    # families kernels in float16 took 0.66 of their predicted time in the mean, with 0.6 0.86.
+    # With 1.25 for the second-level cache, as in other families, kernels in float16 took 0.66 of
+    # the predicted time in the mean, with 0.6 they took 0.86 of it (an H200, ceilings by traits).
     coefficients = Coefficients(slab=0.8e-6, tile=1.6e-6, cache=0.6)
     role = Role.UNITS
     unit_ceiling = "wgmma"

@@ -122,7 +122,7 @@ class WgmmaResults:
         self.rolled = problem.activation not in (None, "relu")
         # The biases of columns are distributed over the lanes of a sub-group: columns whose biases
         # its registers of 4 bytes hold; such registers of a tile; strips that share one.
-        columns = 32 * 4 // size
+        columns = _LANES * 4 // size
         self.bias_registers = math.ceil(self.config.NWG / columns)
         self.bias_strips = columns // self.config.strip
         # PTX's type of two results in one register, empty if a result fills a register; whether the
