@@ -24,6 +24,9 @@ from ..problem.problem import GemmProblem
 #: Number of points up to which `SearchSpace.count` tries them all, and the sample for more.
 _COUNTED = 50_000
 _DRAWN = 4_000
+#: How many coordinates of a neighbour differ, each as often as it is listed, and the probability
+#: that one has the next value; else it has any.
+_CHANGES, _NEXT = (1, 1, 2, 2, 3), 0.8
 #: Probability of keeping a change that repairs nothing.
 _SIDEWAYS = 0.1
 #: Number of random configurations before the sampler learns.
@@ -74,6 +77,16 @@ class SearchSpace:
             name: min(values, key=lambda value: abs(_log(value) - _log(wanted.get(name, 0))))
             for name, values in self.axes.items()
         }
+
+    def neighbour(self, point: Point, rng: random.Random) -> dict[str, int]:
+        """A random point, valid or not, that differs in a few coordinates."""
+        current = dict(point)
+        for name in rng.sample(list(self.axes), min(rng.choice(_CHANGES), len(self.axes))):
+            values = self.axes[name]
+            place = values.index(current[name]) + rng.choice((-1, 1))
+            is_next = rng.random() < _NEXT and 0 <= place < len(values)
+            current[name] = values[place] if is_next else rng.choice(values)
+        return current
 
     def repaired(
         self, point: Point, rng: random.Random, tries: int = 2000

@@ -3,8 +3,9 @@
 The results of the tuner for some shapes say little about others. The survey draws random products,
 selects those on which a choice by predicted time has the largest expected loss, and times the
 configurations that may be the fastest there. Some of these are new: those with the least predicted
-times among many random points of the search spaces. Each measurement corrects the predictions for
-nearby products, and the coefficients of predicted times are fitted to all measurements.
+times among random points of the search spaces and neighbours of the known configurations. Each
+measurement corrects the predictions for nearby products, and the coefficients of predicted times
+are fitted to all measurements.
 
 The expected loss follows from the uncertainty of predictions, as in Bayesian optimisation (D. Jones
 et al., "Efficient Global Optimization", 1998). The logarithm of each predicted time has a normal
@@ -26,7 +27,8 @@ import numpy as np
 
 from ..codegen.config import Config
 from ..device.ceilings import Ceilings, typical_ceilings
-from ..families.registry import problem_on
+from ..families.family import Tile
+from ..families.registry import family_of, problem_on
 from ..problem.shape import LAYOUTS, GemmShape
 from ..selection.database import Database
 from ..selection.features import Sample, extents, samples_of
@@ -53,9 +55,9 @@ _LONGEST = 0.05
 _DRAWN, _MEASURED = 96, 12
 #: Number of known configurations that are timed on a product, and that the expected loss covers.
 _TIMED, _WEIGHED = 5, 24
-#: Number of configurations that are drawn from each family's space, and of those that are timed on
-#: a product.
-_POOL, _NEW = 150, 2
+#: Number of configurations that are drawn from each family's space, and near each of the best
+#: _WEIGHED on a product; of the new ones that are timed on a product.
+_POOL, _NEAR, _NEW = 150, 25, 3
 #: Number of random products for judging choices, and the largest fraction of the time for them.
 _JUDGED, _JUDGED_PART = 16, 0.25
 #: Fraction of the time that is kept for the second judgement.
@@ -106,7 +108,8 @@ class Survey:
         # A contribution is for other devices, too, whose ceilings differ.
         self._ceilings = typical if contributes else known.ceilings
         self.result = Surveyed(ceilings=None if self._ceilings == typical else self._ceilings)
-        self._pool = self._draw_pool(seed)
+        self._points = random.Random(seed)  # of the search spaces
+        self._pool = self._draw_pool()
         #: Random products for judging choices; nothing is learnt from them.
         self._judged: list[Standing] = []
         self._errors: dict[Standing, float] = {}  # logarithms of predicted over measured time
@@ -212,9 +215,9 @@ class Survey:
         )
         return dict(itertools.islice(able, _TIMED))
 
-    def _draw_pool(self, seed: int) -> list[Config]:
+    def _draw_pool(self) -> list[Config]:
         """Random configurations from the spaces of all families."""
-        rng = random.Random(seed)
+        rng = self._points
         pool: dict[Config, None] = {}
         for space in self._session.spaces.values():
             for _ in range(_POOL):
@@ -224,15 +227,33 @@ class Survey:
                     pool[config] = None
         return list(pool)
 
+    def _neighbours(self, standing: Standing) -> list[Config]:
+        """Configurations near those that are the fastest on a product by predicted times."""
+        near: dict[Config, None] = {}
+        for one in itertools.islice(self._ranked(standing), _WEIGHED):
+            space = self._session.spaces.get(one.config.family)
+            if space is None:
+                continue
+            point = space.nearest_point(one.config)
+            drawn = (space.config(space.neighbour(point, self._points)) for _ in range(_NEAR))
+            near.update((config, None) for config in drawn if config is not None)
+        return [config for config in near if config not in self._known.candidates]
+
     def _new_candidates(self, standing: Standing) -> dict[Config, float]:
-        """The configurations of the pool with the least predicted times on a product."""
-        seconds = self._known.predict(self._pool, standing.problem)
-        able = (
-            (self._pool[index], float(seconds[index]))
-            for index in np.argsort(seconds, kind="stable")
-            if np.isfinite(seconds[index]) and self._session.may_run(standing, self._pool[index])
-        )
-        return dict(itertools.islice(able, _NEW))
+        """New configurations with the least predicted times on a product, of different tiles."""
+        pool = self._pool + self._neighbours(standing)
+        seconds = self._known.predict(pool, standing.problem)
+        expected: dict[Config, float] = {}
+        tiles: set[Tile] = set()
+        for index in np.argsort(seconds, kind="stable"):
+            config = pool[index]
+            if len(tiles) == _NEW or not np.isfinite(seconds[index]):
+                break
+            tile = family_of(config).tile(config)
+            if tile not in tiles and self._session.may_run(standing, config):
+                tiles.add(tile)
+                expected[config] = float(seconds[index])
+        return expected
 
     def _ranked(self, standing: Standing) -> Iterator[Ranked]:
         return self._known.ranking(standing.problem).ordered(standing.problem)

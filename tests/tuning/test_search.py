@@ -109,6 +109,17 @@ def test_a_repaired_point_is_valid_and_in_the_space(traits, dtype, seed):
         assert space.config(space.nearest_point(config)) == config
 
 
+@given(st.sampled_from([AMPERE, AMD, cpu()]), st.integers(0, 1000))
+def test_a_neighbour_is_in_the_space_and_differs_in_a_few_coordinates(traits, seed):
+    rng = random.Random(seed)
+    for family in families_for([problem_of("9x9x9", "float32")], traits):
+        space = search_space(family, "float32", traits)
+        point = space.draw(rng)
+        neighbour = space.neighbour(point, rng)
+        assert all(neighbour[name] in values for name, values in space.axes.items())
+        assert sum(neighbour[name] != point[name] for name in space.axes) <= 3
+
+
 def test_most_of_the_fastest_configurations_of_an_h100_are_in_the_space():
     def is_in_space(config):
         space = search_space(config.family, "float32", AMPERE)

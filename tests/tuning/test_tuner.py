@@ -398,7 +398,7 @@ def test_a_survey_learns_nothing_from_the_products_that_test_it(run, monkeypatch
     fit, extend = (Mock(side_effect=one) for one in (survey.fit_coefficients, survey.extended_file))
     monkeypatch.setattr(survey, "fit_coefficients", fit)
     monkeypatch.setattr(survey, "extended_file", extend)
-    result = run(on_cpu(), survey=1.0, budget=250.0, families=["cpu"])
+    result = run(on_cpu(), survey=1.0, budget=300.0, families=["cpu"])
     # The test products are the first that it measures.
     count = int(re.search(r"on (\d+) others", result.survey.report)[1])
     judged, others = (
@@ -414,6 +414,15 @@ def test_a_survey_learns_nothing_from_the_products_that_test_it(run, monkeypatch
     )
     assert others & kept and others & missed
     assert count == 16 and not judged & (fitted | kept | missed)
+
+
+def test_a_survey_goes_on_from_the_known_configurations(run, monkeypatch):
+    monkeypatch.setattr(survey, "_POOL", 0)  # no points of the space far from these
+    result = run(on_cpu(), survey=1.0, budget=300.0, families=["cpu"])
+    shape, best = result.survey.standings[-1].shape, result.survey.standings[-1].best
+    least = cpu_seconds(shape, GOAL)
+    assert cpu_seconds(shape, KNOWN) > 1.7 * least
+    assert cpu_seconds(shape, best) < 1.3 * least
 
 
 def test_a_surprising_time_on_a_gpu_is_measured_again(run):
