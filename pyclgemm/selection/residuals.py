@@ -99,25 +99,25 @@ class Residuals:
         #: How far predictions of each family are off, as a logarithm.
         self.spreads: dict[str, float] = {}
         likeness = _likeness(self._different, self._different)
-        config_numbers = _numbered(configs)
+        # What the covariance depends on beside the product.
+        kernels = np.column_stack([_numbered(configs), self.packs, self.features])
         for name, times in self.families.items():
-            features, sizes_here = self.features[times], octaves[times]
-            packs = self.packs[times]
-            configs_here, layouts_here = config_numbers[times], of_layout[times]
-            covariance = _covariance(
-                configs_here[:, None] == configs_here,
-                _squares(features, features) + np.square(packs[:, None] - packs),
-            )
-            covariance *= _nearness(_squares(sizes_here, sizes_here))
-            covariance *= likeness[np.ix_(layouts_here, layouts_here)]
-            covariance += _TREND * of_parts[:, times].T @ of_parts[:, times]
-            covariance[np.diag_indices(len(errors[times]))] += _NOISE[device]
-            # Half of the digits take half of the time; the second line gives the weights the rest.
-            root = _inverse_of_lower(np.linalg.cholesky(covariance.astype(np.float32)))
+            _, firsts, of_kernel = _distinct(kernels[times])
+            own, packs, features = np.split(kernels[times][firsts], [1, 2], axis=1)
+            squares = _squares(features, features) + np.square(packs - packs.T)
+            covariance = _spread_out(_covariance(own == own.T, squares), of_kernel)
+            products, _, of_product = _distinct(self.numbers[times])
+            sizes_here = self.octaves.T[products]
+            near = _nearness(_squares(sizes_here, sizes_here))
+            near *= likeness[np.ix_(self._layouts[products], self._layouts[products])]
+            covariance *= _spread_out(near, of_product)
+            slopes = _TREND * of_parts[:, times]
+            covariance += slopes.T.astype(np.float32) @ of_parts[:, times].astype(np.float32)
+            covariance[np.diag_indices(len(covariance))] += np.float32(_NOISE[device])
+            root = _inverse_of_root(covariance)
             weights = _solved(root, errors[times])
-            weights += _solved(root, errors[times] - covariance @ weights)
             self.weights[times] = weights
-            self.slopes[name] = _TREND * of_parts[:, times] @ weights
+            self.slopes[name] = slopes @ weights
             # What each time would be off by if it were left out (Rasmussen and Williams, 5.4.2).
             self.spreads[name] = _spread(weights / np.einsum("ij,ij->j", root, root))
 
@@ -134,20 +134,38 @@ class Residuals:
         return self._kept[layout]
 
 
-#: Rows of triangular matrices that are inverted as others are.
-_FEW_ROWS = 64
+#: Rows of the matrices whose Cholesky factor is inverted by NumPy.
+_FEW_ROWS = 128
 
 
-def _inverse_of_lower(matrix: NDArray[Any]) -> NDArray[Any]:
-    """The inverse of a lower triangular matrix, by halves. NumPy has none that is as fast."""
+def _inverse_of_root(matrix: Single) -> Single:
+    """The inverse of the Cholesky factor of a matrix, by halves: most of it are products.
+
+    NumPy's factors and inverses of thousands of rows take two to three times as long.
+    """
     half = len(matrix) // 2
-    if half < _FEW_ROWS:
-        return np.linalg.inv(matrix)
+    if half < _FEW_ROWS // 2:
+        return np.linalg.inv(np.linalg.cholesky(matrix))
+    upper = _inverse_of_root(matrix[:half, :half])
+    beside = matrix[half:, :half] @ upper.T
+    lower = _inverse_of_root(matrix[half:, half:] - beside @ beside.T)
     inverse = np.zeros_like(matrix)
-    upper, lower = _inverse_of_lower(matrix[:half, :half]), _inverse_of_lower(matrix[half:, half:])
     inverse[:half, :half], inverse[half:, half:] = upper, lower
-    inverse[half:, :half] = -lower @ (matrix[half:, :half] @ upper)
+    inverse[half:, :half] = -lower @ (beside @ upper)
     return inverse
+
+
+def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers, Numbers]:
+    """The different keys, where each comes first, and the number of each key among them."""
+    different, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True, axis=0)
+    return different, firsts, numbers.reshape(-1)
+
+
+def _spread_out(matrix: Matrix, numbers: Numbers) -> Single:
+    """A matrix with a row and a column for each of some numbers of rows and columns of another."""
+    # Half of the digits take half of the time, and errors need no more.
+    wide: Single = matrix.astype(np.float32).take(numbers, axis=0).take(numbers, axis=1)
+    return wide
 
 
 def _solved(root: NDArray[Any], right: Column) -> Column:
