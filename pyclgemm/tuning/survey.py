@@ -55,8 +55,8 @@ _LONGEST = 0.05
 _DRAWN, _MEASURED = 96, 12
 #: Number of known configurations that are timed on a product, and that the expected loss covers.
 _TIMED, _WEIGHED = 5, 24
-#: Number of configurations that are drawn from each family's space, and near each of the best
-#: _WEIGHED on a product; of the new ones that are timed on a product.
+#: Number of configurations that are drawn from each family's space, and near each of the _WEIGHED
+#: best on a product; number of new ones that are timed on a product.
 _POOL, _NEAR, _NEW = 150, 25, 3
 #: Number of random products for judging choices, and the largest fraction of the time for them.
 _JUDGED, _JUDGED_PART = 16, 0.25
@@ -227,21 +227,18 @@ class Survey:
                     pool[config] = None
         return list(pool)
 
-    def _neighbours(self, standing: Standing) -> list[Config]:
+    def _neighbours(self, standing: Standing) -> Iterator[Config]:
         """Configurations near those that are the fastest on a product by predicted times."""
-        near: dict[Config, None] = {}
         for one in itertools.islice(self._ranked(standing), _WEIGHED):
-            space = self._session.spaces.get(one.config.family)
-            if space is None:
-                continue
-            point = space.nearest_point(one.config)
-            drawn = (space.config(space.neighbour(point, self._points)) for _ in range(_NEAR))
-            near.update((config, None) for config in drawn if config is not None)
-        return [config for config in near if config not in self._known.candidates]
+            if space := self._session.spaces.get(one.config.family):
+                point = space.nearest_point(one.config)
+                drawn = (space.neighbour(point, self._points) for _ in range(_NEAR))
+                yield from filter(None, map(space.config, drawn))
 
     def _new_candidates(self, standing: Standing) -> dict[Config, float]:
         """New configurations with the least predicted times on a product, of different tiles."""
-        pool = self._pool + self._neighbours(standing)
+        drawn = dict.fromkeys((*self._pool, *self._neighbours(standing)))
+        pool = [config for config in drawn if config not in self._known.candidates]
         seconds = self._known.predict(pool, standing.problem)
         expected: dict[Config, float] = {}
         tiles: set[Tile] = set()
