@@ -7,10 +7,11 @@ library (`pyclgemm.selection.select`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from ..device.ceilings import Ceilings
 from ..device.traits import DeviceTraits
 from ..errors import DatabaseError, DatabaseWarning, printable, shown
-from ..host.files import MOST_BYTES, Purpose, locked, read_json, write_whole
+from ..host.files import MOST_BYTES, Purpose, locked, parse_json, read_json, write_whole
 from ..resources import resource_folder
 from .records import (
     LEVELS,
@@ -47,12 +48,50 @@ DATABASE = Purpose(
 )
 
 
+#: Bytes of a file in which its head ends, and what follows the head, as `_to_text` writes them.
+_HEAD_BYTES, _END_OF_HEAD = 1 << 13, b',\n "entries": ['
+
+
+class _BuiltIn(Mapping[str, Any]):
+    """The document of a file that ships with the library.
+
+    Its head tells which devices it is for. What follows is read for these devices only: the records
+    of one architecture would take most of the time that all files take.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _head(self) -> dict[str, Any]:
+        """What stands before the entries; empty if `_whole` has to tell, or what is wrong."""
+        with contextlib.suppress(OSError, ValueError), self._path.open("rb") as file:
+            head, end, _ = file.read(_HEAD_BYTES).partition(_END_OF_HEAD)
+            if end:
+                return dict(parse_json(head + b"}"))
+        return {}
+
+    @cached_property
+    def _whole(self) -> dict[str, Any]:
+        return dict(_read_json(self._path))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._head[key] if key in self._head else self._whole[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+
 @dataclass(frozen=True)
 class DatabaseFile:
     """One file; its entries are parsed from the JSON document on first access."""
 
     path: Path  # where it was read from, or will be written to
-    document: dict[str, Any] = field(repr=False, hash=False)  # valid by ``databases/schema.json``
+    #: The content, valid by ``databases/schema.json``.
+    document: Mapping[str, Any] = field(repr=False, hash=False)
     built_in: bool = False  # ships with the library
 
     @classmethod
@@ -188,8 +227,9 @@ def user_database_folder() -> Path:
 def load_database() -> Database:
     """Load the databases of ``$PYCLGEMM_DATABASES``, of the user's folder, and the built-in ones.
 
-    They are read once per process; `reload_database` reads them again. Users' files are checked
-    against the schema on each load, built-in files before a release. An unusable record is left
+    They are read once per process, those that are built in once a device needs them;
+    `reload_database` reads them again. Users' files are checked against the schema on each load,
+    built-in files before a release. An unusable record is left
     out with a `DatabaseWarning`; an unusable file of the user's raises a `DatabaseError`.
     """
     environment: list[Path] = []
@@ -208,7 +248,7 @@ def load_database() -> Database:
         warnings.warn(str(error), DatabaseWarning, stacklevel=2)
         user = []
     built_in = tuple(
-        DatabaseFile(path, _read_json(path), built_in=True)
+        DatabaseFile(path, _BuiltIn(path), built_in=True)
         for path in sorted(resource_folder("databases").glob("*.json"))
         if path.name != SCHEMA_FILE
     )
@@ -307,7 +347,7 @@ def _check_records(file: DatabaseFile) -> None:
         raise DatabaseError(f"{refused[0]}{more}")
 
 
-def _to_text(document: dict[str, Any]) -> str:
+def _to_text(document: Mapping[str, Any]) -> str:
     """JSON with one record per line, so that differences between versions are readable."""
     head = [
         f' "{key}": {json.dumps(value, ensure_ascii=False)},'

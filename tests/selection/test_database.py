@@ -260,6 +260,35 @@ def test_the_environment_comes_before_the_user_and_the_user_before_built_in_file
     assert "user" not in first_source(("float64", "F64_F64_F64"))
 
 
+def test_of_built_in_files_those_for_other_devices_are_not_read(user_folders):
+    built_in = load_database().groups[-1]
+    with patch.object(database_module, "_read_json", wraps=database_module._read_json) as read:
+        load_database().lookup(cpu(), *FLOAT32)
+    fitting = {file.path for file in built_in if file.match.fits(cpu())}
+    assert {call.args[0] for call in read.mock_calls} == fitting
+    assert 0 < len(fitting) < len(built_in)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_built_in_file_is_the_same_whatever_its_form(indent, path):
+    """The head is found in the form in which files are saved; others are read as a whole."""
+    for file in load_database().groups[-1]:
+        content = json.loads(file.path.read_text(encoding="utf-8"))
+        assert dict(file.document) == content
+        path.write_text(json.dumps(content, indent=indent))
+        again = DatabaseFile(path, database_module._BuiltIn(path), built_in=True)
+        assert (again.match, again.source) == (file.match, file.source)
+        assert again.ceilings == file.ceilings
+
+
+def test_a_damaged_built_in_file_is_an_error(path):
+    for content in ("", '{\n "match": {},\n "entries": [\n'):
+        path.write_text(content)
+        file = DatabaseFile(path, database_module._BuiltIn(path), built_in=True)
+        with pytest.raises(DatabaseError, match="mine.json is not JSON"):
+            file.source  # noqa: B018
+
+
 def test_the_environment_takes_files_and_folders(user_folders, tmp_path, monkeypatch):
     environment, _ = user_folders
     single = written(tmp_path / "single.txt", document())
