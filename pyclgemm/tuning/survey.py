@@ -75,6 +75,8 @@ SLOWER, _AS_FAST = 1.1, 1.05
 
 #: The configurations to be timed on each product, with their expected seconds.
 Candidates = dict[Standing, dict[Config, float]]
+#: A product, the choice for it, and the expected seconds of configurations.
+Judged = tuple[Standing, Config, Mapping[Config, float]]
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Survey:
         session.stage = "survey"
         left = session.deadline - time.monotonic()
         measuring_until = session.deadline - _LAST_PART * left
-        others, before = self._judge_first(session.deadline - (1 - _JUDGED_PART) * left)
+        first = self._judge_first(session.deadline - (1 - _JUDGED_PART) * left)
         measured = 0
         with contextlib.suppress(BudgetSpentError):
             upcoming = self._begun(self._least_certain(), measuring_until)
@@ -133,26 +135,29 @@ class Survey:
                 self._learn()
         self._learn(at_end=True)
         self.result.missed = self._missed()
+        again = self._judge_again()
+        # Both sets of choices are compared with the best that the end knows.
+        others, before = _judgement(first)
         if others:
-            _, after = self._judge_again()
+            _, after = _judgement(again)
             self.result.report = f"{measured} products surveyed; on {others} others {before}" + (
                 f" before, {after} after" if after else ""
             )
 
     # -- judging --
 
-    def _judge_first(self, until: float) -> tuple[int, str]:
+    def _judge_first(self, until: float) -> list[Judged]:
         """Time the choices, and other candidates, on random products."""
-        expected: dict[Standing, dict[Config, float]] = {}
+        expected: Candidates = {}
         with contextlib.suppress(BudgetSpentError):
             for standing, timed in self._timed(self._begun(self._drawn(_JUDGED), until), until):
                 expected[standing] = timed
         self._judged = [standing for standing in expected if len(standing.ranked()) > 1]
-        return _judgement((one, next(iter(expected[one])), expected[one]) for one in self._judged)
+        return [(one, next(iter(expected[one])), expected[one]) for one in self._judged]
 
-    def _judge_again(self) -> tuple[int, str]:
+    def _judge_again(self) -> list[Judged]:
         """Time the present choices on the same products; empty if the time does not suffice."""
-        judged = []
+        judged: list[Judged] = []
         try:
             for one in self._judged:
                 pick = next(iter(self._candidates(one)))
@@ -161,8 +166,8 @@ class Survey:
                 expected = {each.config: each.seconds for each in self._ranked(one)}
                 judged.append((one, pick, expected))
         except BudgetSpentError:
-            return 0, ""
-        return _judgement(judged)
+            return []
+        return judged
 
     # -- measuring --
 
@@ -358,9 +363,7 @@ class Survey:
         self._known = Knowledge(Database(((file,), *self._database.groups)), traits, *self._name)
 
 
-def _judgement(
-    judged: Iterable[tuple[Standing, Config, Mapping[Config, float]]],
-) -> tuple[int, str]:
+def _judgement(judged: Iterable[Judged]) -> tuple[int, str]:
     """The number of judged products, the median error of times and the mean loss of choices."""
     errors, losses = [], []
     for standing, choice, expected in judged:

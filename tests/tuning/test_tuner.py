@@ -2,6 +2,7 @@
 
 import math
 import re
+import statistics
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import permutations, product
@@ -423,6 +424,22 @@ def test_a_survey_goes_on_from_the_known_configurations(run, monkeypatch):
     least = cpu_seconds(shape, GOAL)
     assert cpu_seconds(shape, KNOWN) > 1.7 * least
     assert cpu_seconds(shape, best) < 1.3 * least
+
+
+def test_losses_before_and_after_a_survey_are_against_the_same_best(run):
+    def steady(trial):
+        rival = trial.rival and cpu_seconds(trial.shape, trial.rival)
+        return Outcome("fine", cpu_seconds(trial.shape, trial.config), rival)
+
+    result = run(on_cpu(accident=steady), survey=1.0, budget=300.0, families=["cpu"])
+    report = result.survey.report
+    lost = re.findall(r"choices lost ([\d.]+)%", report)
+    judged = result.survey.standings[: int(re.search(r"on (\d+) others", report)[1])]
+    # The first that was timed on a product was the choice.
+    losses = [next(iter(one.seconds.values())) / min(one.seconds.values()) for one in judged]
+    before, after = (float(one) / 100 for one in lost)
+    assert 1 + before == pytest.approx(statistics.geometric_mean(losses), abs=0.001)
+    assert after < before
 
 
 def test_a_surprising_time_on_a_gpu_is_measured_again(run):
