@@ -173,7 +173,9 @@ class GemvFamily(_FewRows[GemvConfig]):
     # types took 1.1 to 1.26 times as long as predicted, with 1 they take 1.04 to 1.2. The first
     # loads of a strip, and each step that joins sums, take half as long as in other families there;
     # 0.4 us for each made fits up to 1.4 times as wrong.
-    coefficients = Coefficients(loads=1.0, tile=0.2e-6)
+    # Multiply-adds wait for elements that have just been loaded, and are converted in types of two
+    # bytes: fits to times of eight types on an H200 give 1.4 to 10 for them.
+    coefficients = Coefficients(multiply=2.5, loads=1.0, tile=0.2e-6)
     most_rows = 32
     source = staticmethod(codegen.generate_gemv)
     constraints = (
@@ -210,6 +212,8 @@ class GemvFamily(_FewRows[GemvConfig]):
         *((rows, 128, 16, 1, 4, 0) for rows in (1, 2, 4, 8)),
         *((rows, 64, 1, 4, 1, 0) for rows in (1, 2, 4, 8)),
         *((rows, 512, 4, 4, 1, 1) for rows in (1, 2, 4)),
+        (1, 512, 1, 4, 2, 0),
+        (2, 256, 1, 4, 1, 0),
     )
 
     def preferred(self, problem: GemmProblem, traits: DeviceTraits) -> bool:
