@@ -229,8 +229,8 @@ def load_database() -> Database:
 
     They are read once per process, those that are built in once a device needs them;
     `reload_database` reads them again. Users' files are checked against the schema on each load,
-    built-in files before a release. An unusable record is left
-    out with a `DatabaseWarning`; an unusable file of the user's raises a `DatabaseError`.
+    built-in files before a release. An unusable record is left out with a `DatabaseWarning`; an
+    unusable file of the user's raises a `DatabaseError`.
     """
     environment: list[Path] = []
     for name in filter(None, os.environ.get("PYCLGEMM_DATABASES", "").split(os.pathsep)):

@@ -102,11 +102,11 @@ class Residuals:
         # What the covariance depends on beside the product.
         kernels = np.column_stack([_numbered(configs), self.packs, self.features])
         for name, times in self.families.items():
-            _, firsts, of_kernel = _distinct(kernels[times])
-            own, packs, features = np.split(kernels[times][firsts], [1, 2], axis=1)
+            different, of_kernel = _distinct(kernels[times])
+            own, packs, features = np.split(different, [1, 2], axis=1)
             squares = _squares(features, features) + np.square(packs - packs.T)
             covariance = _spread_out(_covariance(own == own.T, squares), of_kernel)
-            products, _, of_product = _distinct(self.numbers[times])
+            products, of_product = _distinct(self.numbers[times])
             sizes_here = self.octaves.T[products]
             near = _nearness(_squares(sizes_here, sizes_here))
             near *= likeness[np.ix_(self._layouts[products], self._layouts[products])]
@@ -155,10 +155,10 @@ def _inverse_of_root(matrix: Single) -> Single:
     return inverse
 
 
-def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers, Numbers]:
-    """The different keys, where each comes first, and the number of each key among them."""
-    different, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True, axis=0)
-    return different, firsts, numbers.reshape(-1)
+def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers]:
+    """The different keys, and the number of each key among them."""
+    different, numbers = np.unique(keys, return_inverse=True, axis=0)
+    return different, numbers.reshape(-1)
 
 
 def _spread_out(matrix: Matrix, numbers: Numbers) -> Single:

@@ -222,11 +222,10 @@ class Survey:
 
     def _draw_pool(self) -> list[Config]:
         """Random configurations from the spaces of all families."""
-        rng = self._points
         pool: dict[Config, None] = {}
         for space in self._session.spaces.values():
             for _ in range(_POOL):
-                point = space.repaired(space.draw(rng), rng, tries=200)
+                point = space.repaired(space.draw(self._points), self._points, tries=200)
                 config = space.config(point) if point else None
                 if config is not None:
                     pool[config] = None

@@ -164,18 +164,16 @@ def test_too_few_times_are_not_fitted_and_one_configuration_predicts_no_other():
 
 
 def test_families_are_fitted_separately_and_those_without_a_prediction_are_not():
-    seconds, problem = {"direct": 1e-3, "gemv": 1e-2}, GemmShape(2, 2048, 2048).problem()
-    menus = {name: FAMILIES[name].menu("float32", TRAITS, PRECISION) for name in seconds}
-    samples = [
-        Sample(problem, config, seconds[name]) for name in menus for config in menus[name] * 2
-    ]
-    found = fit_coefficients(samples, TRAITS, CEILINGS)
+    samples, traits = [], typical_traits("sm_80")
+    for number, family in enumerate(("direct", "gemv")):
+        for config in FAMILIES[family].menu("float32", traits, PRECISION) * 2:
+            problem = GemmShape(2, 8192, 8192).problem()  # which memory bounds
+            samples.append(Sample(problem, config, 1e-3 * (1 + 9 * number)))
+    found = fit_coefficients(samples, traits, typical_ceilings(traits))
     assert found.keys() == {"direct", "gemv"}
     assert sum(fit.times for fit in found.values()) == len(samples)
-    for name, menu in menus.items():
-        cases = [(problem, config) for config in menu]
-        times = predicted(cases, found[name].coefficients)
-        assert np.median(times) == pytest.approx(seconds[name], rel=0.5)
+    one, other = (found[name].coefficients for name in ("direct", "gemv"))
+    assert other.memory > 2 * one.memory
     # Nothing is predicted for float64 on a device without it.
     processor = cpu(float64=False)
     menu = FAMILIES["cpu"].menu("float32", processor, PRECISION)
