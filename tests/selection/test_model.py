@@ -164,6 +164,27 @@ def test_a_time_of_other_alignments_corrects_less():
     assert 0.5 * aligned < other < 0.9 * aligned
 
 
+@pytest.mark.parametrize(
+    ("times", "built_in", "speed", "counts"),
+    [(1000, True, 0.8, False), (1000, True, 0.9, True), (1000, False, 0.8, True),
+     (900, True, 0.8, True)],
+)  # fmt: skip
+def test_of_many_built_in_times_those_far_from_the_fastest_do_not_count(
+    times, built_in, speed, counts
+):
+    late = replace(slower("1024x1024x1024", 4), sample=True)
+    fastest = recorded("1024x1024x1024", SMALL, late.gflops / speed)
+    others = [recorded(f"{16 + n}x64x64", DIRECT, 10.0) for n in range(times - 2)]
+    records = [late, fastest, *others, recorded("32x32x32", LARGE)]
+    database = a_database(replace(measured(records), built_in=built_in))
+    near = problem_of("1024x1024x1100")
+    ranked = known_of(near, gpu(), database).ranking(near).ordered(near)
+    (expected,) = (one.seconds for one in ranked if one.config == LARGE)
+    (predicted,) = db.predict([LARGE], near, gpu(), database)
+    assert (expected > 1.3 * predicted) == counts
+    assert (expected == pytest.approx(predicted)) != counts
+
+
 def test_a_surprising_time_counts_less_on_a_cpu_whose_times_are_noisy():
     def share(config, traits):
         wanted = problem_of("1024x1024x1024")
