@@ -116,7 +116,7 @@ def _device_text(found: FoundDevice) -> str:
     ]  # fmt: skip
     flags = ("float64", "float16", "fast_fma32", "fast_fma64", "wgmma")
     facts += [name for name in flags if getattr(traits, name)]
-    for name in ("shuffle", "sub_group_sizes", "fence_options", "wgmma_refusal"):
+    for name in ("core", "shuffle", "sub_group_sizes", "fence_options", "wgmma_refusal"):
         if (value := getattr(traits, name)) not in (None, "", ()):
             facts.append(f"{name} {value}")
     return ", ".join(filter(None, (*facts, found.reason)))

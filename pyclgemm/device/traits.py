@@ -93,6 +93,9 @@ class DeviceTraits:
     #: capability 9.0, if the driver accepts them (`pyclgemm.device.probe`).
     wgmma: bool = False
     wgmma_refusal: str = ""  # why not, on a device of capability 9.0
+    #: The generation of a CPU's cores, as archspec names it, if databases tell it from others of
+    #: the architecture: "zen5". Empty for others.
+    core: str = ""
 
     def __post_init__(self) -> None:
         # From JSON they are a list, which has no hash.
@@ -163,6 +166,9 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         # Neither pocl nor Intel's runtime defines the standard macros.
         native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4") or "__FMA__" in probe.macros
         fast_fma32, fast_fma64 = native, native or "FP_FAST_FMA" in probe.macros
+    core = ""
+    if kind == "cpu" and (vendor, architecture) == ("amd", "x86-64-v4"):
+        core = amd_core(host_cpu().features)
     pair_instruction = ""
     if platform_name(device.platform) == POCL and architecture in ("x86-64-v3", "x86-64-v4"):
         has_sums = architecture == "x86-64-v4" and "avx512_vnni" in host_cpu().features
@@ -189,6 +195,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         sub_group_sizes=probe.sub_group_sizes,
         wgmma=refusal == "",
         wgmma_refusal=refusal or "",
+        core=core,
     )
 
 
@@ -306,6 +313,18 @@ def level_of(features: Set[str]) -> str:
     best = next(level for level in levels if level.features & told <= found)
     name: str = best.name
     return name.replace("_", "-")
+
+
+#: Instructions of Zen 5 that Zen 4 lacks (GCC, "x86 Options", znver5), by their names in Linux.
+_NEW_IN_ZEN5 = frozenset({"avx_vnni", "avx512_vp2intersect"})
+
+
+def amd_core(features: Set[str]) -> str:
+    """The generation of a processor of AMD with AVX-512, "zen5" or "", from its features.
+
+    One new instruction is enough, as a virtual machine may hide some.
+    """
+    return "zen5" if _NEW_IN_ZEN5 & features else ""
 
 
 _VENDOR_WORDS = {

@@ -23,7 +23,6 @@ from ..errors import DatabaseError, DatabaseWarning, printable, shown
 from ..host.files import MOST_BYTES, Purpose, locked, parse_json, read_json, write_whole
 from ..resources import resource_folder
 from .records import (
-    LEVELS,
     Entry,
     Match,
     Source,
@@ -207,7 +206,7 @@ class Database:
         return [
             file
             for group in self.groups
-            for file in sorted(group, key=lambda file: LEVELS.index(file.match.level))
+            for file in sorted(group, key=lambda file: file.match.order)
             if file.match.fits(traits)
         ]
 

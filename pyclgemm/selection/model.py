@@ -85,8 +85,11 @@ class Knowledge:
         #: What is known of the device, in words.
         self.basis = basis_of(self.hits, database, traits, self._name)
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
+        # What was the fastest on other cores decides for none of these.
+        has_core = any(file.match.core for file, _ in entries)
         for file, record in measured:
-            if not record.sample:
+            is_other = has_core and file.match.level == "architecture" and not file.match.core
+            if not record.sample and not is_other:
                 features = features_of_record(record, *self._name)
                 self._exact.setdefault(features, []).append((file, record))
         #: Their m, n and k, which tell of most products that they were not measured.

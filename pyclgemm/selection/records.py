@@ -42,6 +42,12 @@ class Match:
     vendor: str | None = None
     architecture: str | None = None
     device: str | None = None
+    core: str | None = None
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """Sorts the most specific match first."""
+        return LEVELS.index(self.level), self.core is None
 
     def fits(self, traits: DeviceTraits) -> bool:
         """Whether the file covers the device."""
@@ -50,13 +56,15 @@ class Match:
             and self.vendor in (None, traits.vendor)
             and self.architecture in (None, traits.architecture)
             and self.device in (None, traits.name)
+            and self.core in (None, traits.core)
         )
 
     def __str__(self) -> str:
         if self.level == "device":
             return str(self.device)
         if self.level == "architecture":
-            return f"{self.vendor or self.type}/{self.architecture}"
+            core = f" ({self.core})" if self.core else ""
+            return f"{self.vendor or self.type}/{self.architecture}{core}"
         return f"{self.vendor if self.level == 'vendor' else 'generic'}/{self.type}"
 
 

@@ -105,8 +105,9 @@ def match_of(traits: DeviceTraits, level: Level) -> Match:
     """The devices that a file covers; without a known architecture, this device alone."""
     kind = kind_of(traits)
     if level == "architecture" and traits.architecture:
-        vendor = None if kind == "cpu" else traits.vendor
-        return Match("architecture", kind, vendor, traits.architecture)
+        vendor = None if kind == "cpu" and not traits.core else traits.vendor
+        core = traits.core or None
+        return Match("architecture", kind, vendor, traits.architecture, core=core)
     return Match("device", kind, traits.vendor, device=traits.name)
 
 

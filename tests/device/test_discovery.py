@@ -27,6 +27,7 @@ from pyclgemm.device.probe import is_software
 from pyclgemm.device.traits import (
     DeviceTraits,
     amd_architecture,
+    amd_core,
     host_cpu,
     intel_architecture,
     level_of,
@@ -159,6 +160,8 @@ _ALL_LEVELS = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V3 - {"fma"}, "
         (level_of, "x86-64-v3", [_V4 - {"avx512dq"}]),
         (level_of, "x86-64-v3", [_V3_MACROS, _V3_MACROS | {"__AVX512F__"}]),
         (level_of, "x86-64", [{"__x86_64__"}]),
+        (amd_core, "zen5", [_V4 | {"avx_vnni"}, _V4 | {"avx512_vp2intersect"}]),
+        (amd_core, "", [_V4, _V4 | {"avx512_vnni", "tsc_adjust"}]),
         # The target of Intel's runtime decides.
         (_intel_level, "x86-64-v2", ["corei7", "corei7-avx"]),
         (_intel_level, "x86-64-v3", ["core-avx2"]),

@@ -217,6 +217,8 @@ MATCHES = [
     Match("architecture", "gpu", None, "sm_80"), Match("vendor", "gpu", "amd"),
     Match("vendor", "cpu", "nvidia"), Match("architecture", "gpu", "amd", "sm_90"),
     Match("generic", "cpu"), Match("architecture", "gpu", None, "sm_90"), DEVICE,
+    Match("architecture", "cpu", "amd", "x86-64-v4"),
+    Match("architecture", "cpu", "amd", "x86-64-v4", core="zen5"),
 ]  # fmt: skip
 
 
@@ -229,10 +231,13 @@ MATCHES = [
         (gpu(architecture="sm_86"), "F32_F32_F32", "nvidia/gpu, generic/gpu"),
         (smallest_gpu(), "F32_F32_F32", "generic/gpu"),
         (replace(smallest_gpu(), type="accelerator"), "F32_F32_F32", "generic/gpu"),
-        (cpu(), "F32_F32_F32", "generic/cpu"),
+        (cpu(), "F32_F32_F32", "amd/x86-64-v4, generic/cpu"),
+        (cpu(core="zen5"), "F32_F32_F32",
+         "amd/x86-64-v4 (zen5), amd/x86-64-v4, generic/cpu"),
+        (cpu(core="zen5", architecture="x86-64-v3"), "F32_F32_F32", "generic/cpu"),
         (gpu(), "F16_F16_F16", ""),
     ],
-)
+)  # fmt: skip
 def test_files_are_ordered_from_the_most_to_the_least_specific(traits, precision, found):
     database = a_database(*(db.made_file([], match) for match in MATCHES))
     hits = database.lookup(traits, "float32", precision)

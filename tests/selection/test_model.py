@@ -1,5 +1,6 @@
 """Rankings by predicted time: candidates, predictions, and how measurements correct them."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -162,6 +163,22 @@ def test_a_time_of_other_alignments_corrects_less():
         for text in ("1024x1024x1032", "1024x1023x1031")
     )
     assert 0.5 * aligned < other < 0.9 * aligned
+
+
+@pytest.mark.parametrize("core", ["zen5", ""])
+def test_a_record_of_other_cores_does_not_decide(core):
+    """It decides where no file is for these cores, and is a candidate everywhere."""
+    text, slow, fast = "512x512x512", CpuConfig(6, 16, 512, 8), CpuConfig(6, 64, 128, 16)
+    file = functools.partial(Match, "architecture", "cpu", "amd", "x86-64-v4")
+    others = made_file([recorded(text, slow, 200.0)], file(), kind="measured")
+    near = [
+        recorded("512x512x520", config, speed) for config, speed in ((fast, 400.0), (slow, 90.0))
+    ]
+    own = made_file(near, file(core="zen5"), kind="measured")
+    known = known_of(problem_of(text), cpu(core=core), a_database(others, own))
+    choice = select(problem_of(text), cpu(core=core), a_database(others, own))
+    assert choice.config == (fast if core else slow)
+    assert slow in known.candidates
 
 
 @pytest.mark.parametrize(

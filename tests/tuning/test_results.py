@@ -205,6 +205,8 @@ def test_a_contribution_is_for_the_architecture(tmp_path):
     for number, (found, match) in enumerate((
         (result(DIRECT, traits=gpu()), SM_90),
         (result(), Match("architecture", "cpu", None, "x86-64-v4")),
+        (result(traits=cpu(core="zen5")),
+         Match("architecture", "cpu", "amd", "x86-64-v4", core="zen5")),
         (result(DIRECT, traits=unknown), Match("device", "gpu", "arm", device=gpu().name)),
     )):  # fmt: skip
         path = save_result(found, tmp_path / f"{number}.json")
