@@ -122,6 +122,7 @@ def test_a_device_whose_file_is_hidden():
         traits = typical_traits("sm_90")
         assert basis_for(Database((*groups, files)), traits).standing == standing
     assert basis_for(Database((built_in,)), gpu()).standing == "measured"  # on this very H100
+    assert basis_for(Database((built_in,)), cpu(core="zen5")).standing == "measured"
 
 
 def test_the_step_names_the_product_the_type_and_the_device():
