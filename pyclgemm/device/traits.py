@@ -153,6 +153,7 @@ def traits_of(device: cl.Device) -> DeviceTraits:
     # OpenCL requires ``fma`` for double, so GPUs with double have the instruction.
     fast_fma32 = bool(device.single_fp_config & cl.device_fp_config.FMA)
     fast_fma64 = not is_software_device
+    core = ""
     if kind == "cpu":
         if not is_software_device:
             # Not the runtime's vendor: Intel's runtime also runs on AMD's processors.
@@ -166,9 +167,8 @@ def traits_of(device: cl.Device) -> DeviceTraits:
         # Neither pocl nor Intel's runtime defines the standard macros.
         native = architecture in ("aarch64", "x86-64-v3", "x86-64-v4") or "__FMA__" in probe.macros
         fast_fma32, fast_fma64 = native, native or "FP_FAST_FMA" in probe.macros
-    core = ""
-    if kind == "cpu" and (vendor, architecture) == ("amd", "x86-64-v4"):
-        core = amd_core(host_cpu().features)
+        if (vendor, architecture) == ("amd", "x86-64-v4"):
+            core = amd_core(host_cpu().features)
     pair_instruction = ""
     if platform_name(device.platform) == POCL and architecture in ("x86-64-v3", "x86-64-v4"):
         has_sums = architecture == "x86-64-v4" and "avx512_vnni" in host_cpu().features

@@ -85,7 +85,7 @@ class Knowledge:
         #: What is known of the device, in words.
         self.basis = basis_of(self.hits, database, traits, self._name)
         self._exact: dict[Features, list[tuple[DatabaseFile, Record]]] = {}
-        # What was the fastest on other cores decides for none of these.
+        # Where a file is for these cores, what was the fastest on others decides for no product.
         has_core = any(file.match.core for file, _ in entries)
         for file, record in measured:
             is_other = has_core and file.match.level == "architecture" and not file.match.core
@@ -221,9 +221,7 @@ def _telling(measured: list[tuple[DatabaseFile, Record]]) -> list[tuple[Database
     """The records that predictions learn from: of many built-in ones, those near the fastest."""
     if len(measured) <= _MANY_TIMES:
         return measured
-    products = [
-        (file.path, one.shape, one.alignment, one.packed, one.kind) for file, one in measured
-    ]
+    products = [(file.path, record.product) for file, record in measured]
     fastest: dict[Hashable, float] = {}
     for product, (_, record) in zip(products, measured, strict=True):
         fastest[product] = max(record.gflops or 0.0, fastest.get(product, 0.0))

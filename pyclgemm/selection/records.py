@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from ..codegen.config import Config
 from ..device.traits import DeviceTraits
@@ -150,6 +150,12 @@ class Record:
         if family_of(self.config).role is Role.SMALL_BATCH:
             return "small"
         return "single" if self.shape.batch is None else "batch"
+
+    @property
+    def product(self) -> tuple[Any, ...]:
+        """The product by which a file sorts its records: its kind, sizes and places in memory."""
+        kind, shape = get_args(Kind).index(self.kind), self.shape
+        return kind, shape.sizes, shape.layout, self.alignment or 0, shape.batch or 0, self.packed
 
     def __str__(self) -> str:
         aligned = "" if self.alignment is None else f" with rows aligned to {self.alignment}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
@@ -15,7 +15,7 @@ from ..families.registry import family_of
 from .basis import tuned_on
 from .database import DatabaseFile, read_file, user_database_folder
 from .features import features_of_record
-from .records import Entry, Kind, Match, Model, Record, Source, kind_of
+from .records import Entry, Match, Model, Record, Source, kind_of
 
 #: Whether a file covers the device alone, or all devices of its architecture.
 Level = Literal["device", "architecture"]
@@ -113,9 +113,7 @@ def match_of(traits: DeviceTraits, level: Level) -> Match:
 
 def _product_of(record: Record) -> tuple[Any, ...]:
     """The key by which a file sorts its records; the first of equal keys is chosen."""
-    shape, kind = record.shape, get_args(Kind).index(record.kind)
-    alignment, products = record.alignment or 0, shape.batch or 0
-    return kind, shape.sizes, shape.layout, alignment, products, record.packed, record.sample
+    return *record.product, record.sample
 
 
 def _kept(own: Sequence[Record], records: Sequence[Record], name: tuple[str, str]) -> list[Record]:
