@@ -7,6 +7,7 @@ from pathlib import Path
 from pyclgemm import CpuConfig, WgmmaConfig
 from pyclgemm.families.mma.config import MatrixConfig
 from pyclgemm.families.tiled.config import XgemmConfig
+from pyclgemm.problem.precision import DTYPES, resolve_precision
 from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection.database import Database, DatabaseFile, update_file
 from pyclgemm.selection.model import known_of
@@ -16,6 +17,7 @@ from pyclgemm.tuning.process import Outcome
 from pyclgemm.tuning.session import Standing
 from pyclgemm.tuning.tuner import TuningResult
 from tests.support import typical_configs
+from tests.support.configs import FLOAT32_PRECISIONS
 from tests.support.facts import cpu, gpu
 
 INDIRECT, SQUARE = typical_configs.INDIRECT, typical_configs.CPU
@@ -68,6 +70,14 @@ def written(path, content):
 
 def a_database(*files):
     return Database((files,))
+
+
+#: Every type in its own arithmetic, and float32 in each of its other ones.
+TYPES = [(dtype, resolve_precision(None, dtype).name) for dtype in DTYPES]
+TYPES += [("float32", precision) for precision in FLOAT32_PRECISIONS]
+_EMPTY = [Entry(*types, ()) for types in TYPES]
+#: A database without records: all candidates come from menus.
+BLANK = a_database(file_of(_EMPTY, "gpu"), file_of(_EMPTY, "cpu"))
 
 
 def predict(configs, problem, traits, database):
