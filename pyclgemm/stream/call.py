@@ -66,6 +66,8 @@ class Device:
     link: Link
     #: On Intel's CPU runtime a queue does not keep its context alive.
     context: cl.Context
+    #: Why it cannot take part, if it failed already.
+    fault: BaseException | None = None
 
     def in_place(self, matrix: HostMatrix, dtype: Any) -> bool:
         """Whether kernels use a matrix, of this element type, where it lies."""

@@ -22,19 +22,27 @@ from ..device.discovery import FoundDevice, working_devices
 from ..device.probe import is_software
 from ..device.queues import default_queue
 from ..device.traits import DeviceTraits, traits_of
-from ..errors import AllocationError, ArgumentError, DtypeError, described, shown
+from ..errors import (
+    AllocationError,
+    ArgumentError,
+    DtypeError,
+    KernelBuildError,
+    LaunchError,
+    described,
+    shown,
+)
 from ..families.registry import make_schedule, oriented
-from ..problem.matrix import parse_transposition
+from ..problem.matrix import check_writable, parse_transposition
 from ..problem.precision import is_complex
 from ..problem.product import Product
-from ..runtime.arrays import SHARED
+from ..runtime.arrays import SHARED, View
 from ..runtime.queue_state import PreparedCalls
 from ..selection.select import Choice
 from .buffers import can_be_in_place
 from .call import Device, StreamCall
-from .links import link_of
+from .links import Link, link_of
 from .plan import DevicePlan, Member, Task
-from .sources import HostMatrix, check_host_array
+from .sources import HostMatrix, check_destination, check_host_array, is_same, shares
 from .timeline import ProductSeconds
 
 #: The part of a device's memory that is used where the caller names none: drivers keep some.
@@ -43,6 +51,8 @@ _USED = 0.85
 _USED_OF_HOST = 0.5
 #: The element type in which a result is summed over several panels, where it is another.
 _SUMS = {"float16": "float32", "bfloat16": "float32"}
+#: What a device raises that fails, without which the others end the product.
+FAULTS = (AllocationError, LaunchError, KernelBuildError, cl.Error)
 #: Sides of the product whose predicted speed is that of a device.
 _TYPICAL = 8192
 
@@ -81,7 +91,10 @@ def _device(given: Any, name: str) -> Device:
         raise DtypeError(
             f"{name} is {described(given)}; a pyopencl.CommandQueue or a pyopencl.Device is wanted"
         )
-    return Device(given, link_of(given.device), given.context)
+    try:
+        return Device(given, link_of(given.device), given.context)
+    except FAULTS as error:
+        return Device(given, Link(shares_memory=False), given.context, error)
 
 
 def memory_of(given: Any, device: Device) -> int:
@@ -94,8 +107,16 @@ def memory_of(given: Any, device: Device) -> int:
         return int(given)
     total = int(device.queue.device.global_mem_size)
     if not device.link.shares_memory:
-        return int(_USED * total)
+        return int(_USED * _free_on(device.queue.device, total))
     return int(_USED_OF_HOST * min(total, _free_on_host()))
+
+
+def _free_on(device: cl.Device, total: int) -> int:
+    """The free bytes of a device's memory where it tells them, as AMD's does; else all."""
+    with suppress(cl.Error, AttributeError):
+        kilobytes, *_ = device.global_free_memory_amd
+        return min(total, int(kilobytes) << 10)
+    return total
 
 
 def _free_on_host() -> int | float:
@@ -145,10 +166,10 @@ def checked_call(
     result = np.dtype(product.problem.result_dtype)
     for name in ("a", "b", "c"):
         _check_apart(name, given[name], out)
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise ArgumentError("out is a read-only array; a writable one is wanted")
-    if out is not None and not hasattr(out, "__setitem__"):
-        raise DtypeError(f"out is {described(out)}, which has no slices to write to")
+    if out is not None:
+        check_destination(out)
+        if isinstance(out, np.ndarray):
+            check_writable(View(out.shape, out.strides, out.dtype, 0))
     shape = result_shape(call)
     if out is None:
         try:
@@ -165,7 +186,7 @@ def checked_call(
     destination = HostMatrix("out", out, written=True)
     addend = None
     if is_c_read:
-        addend = destination if c is out else HostMatrix("c", c)
+        addend = destination if is_same(c, out) else HostMatrix("c", c)
     trans = [parse_transposition(name, value) for name, value in
              (("trans_a", call.trans_a), ("trans_b", call.trans_b))]  # fmt: skip
     depth = a.shape[1] if trans[0] == "N" else a.shape[0]
@@ -173,32 +194,17 @@ def checked_call(
         HostMatrix("a", a), HostMatrix("b", b), addend, destination,
         Epilogue(bias, epilogue.activation), call.alpha, call.beta if is_c_read else None,
         trans[0], trans[1], precision, 0 if call.alpha == 0 else int(depth),
-        np.dtype(_SUMS.get(result.name, result.name)), is_c_read and _shares(c, out),
+        np.dtype(_SUMS.get(result.name, result.name)), is_c_read and shares(c, out),
         (shape[0], shape[1]), result,
     )  # fmt: skip
 
 
-def _shares(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
-    return both and np.may_share_memory(one, other)
-
-
 def _check_apart(name: str, operand: Any, out: Any) -> None:
-    """Raise `ArgumentError` if an operand shares memory with `out`; c may be the same matrix."""
-    if operand is None or out is None or not _shares(operand, out):
+    """Raise `ArgumentError` if an operand shares elements with `out`; c may be the same matrix."""
+    if operand is None or out is None or (name == "c" and is_same(operand, out)):
         return
-    if name == "c" and (operand is out or _is_same(operand, out)):
-        return
-    if isinstance(out, np.ndarray) and not np.shares_memory(operand, out):
-        return
-    raise ArgumentError(SHARED.format(name=name))
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    facts = [(x.__array_interface__["data"][0], x.shape, x.strides, x.dtype) for x in (one, other)]
-    return bool(facts[0] == facts[1])
+    if shares(operand, out):
+        raise ArgumentError(SHARED.format(name=name))
 
 
 def task_of(call: StreamCall) -> Task:
@@ -217,7 +223,12 @@ def task_of(call: StreamCall) -> Task:
 
 
 def member_of(device: Device, name: str, call: StreamCall, memory: int) -> Member:
-    """What a device offers for a product; raise `UnsupportedError` if it cannot compute it."""
+    """What a device offers for a product.
+
+    Raise `UnsupportedError` if it cannot compute it, and the device's fault if it failed already.
+    """
+    if device.fault is not None:
+        raise device.fault
     sides = [max(1, min(_TYPICAL, one)) for one in (*call.shape, call.k)]
     seconds = products_of(device, call)(sides[0], sides[1], sides[2])
     work = (8 if is_complex(call.a.dtype.name) else 2) * math.prod(sides)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
 import threading
-from contextlib import nullcontext
-from typing import Any, Protocol, TypeVar
+from contextlib import nullcontext, suppress
+from numbers import Integral
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DtypeError, ShapeError, described
-from ..problem.matrix import check_dtype
+from ..errors import ArgumentError, DtypeError, ShapeError, described
+from ..problem.matrix import check_dtype, entries_overlap
 from ..runtime.arrays import View, byte_range
 from .plan import Block
 
@@ -72,6 +74,40 @@ def check_host_array(name: str, array: Any) -> None:
     check_dtype(name, array.dtype)
     if len(array.shape) != 2:
         raise ShapeError(f"{name} is {len(array.shape)}-D with shape {array.shape}; 2-D is wanted")
+    if not all(isinstance(side, Integral) for side in array.shape):
+        raise ShapeError(f"{name} has shape {array.shape}; two integers are wanted")
+
+
+def check_destination(array: Any) -> None:
+    """Raise unless `array` can be written to."""
+    if not hasattr(array, "__setitem__"):
+        raise DtypeError(f"out is {described(array)}, which has no slices to write to")
+    if isinstance(array, np.ndarray):
+        is_read_only = not array.flags.writeable
+    else:  # as zarr and h5py tell it
+        mode = getattr(getattr(array, "file", None), "mode", None)
+        is_read_only = getattr(array, "read_only", False) is True or mode == "r"
+    if is_read_only:
+        raise ArgumentError("out is a read-only array; a writable one is wanted")
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two arrays are one matrix: of memory, of a mapped file, or of a store."""
+    if one is other:
+        return True
+    if not (isinstance(one, np.ndarray) or isinstance(other, np.ndarray)):
+        # Handles of one array of zarr or h5py are equal. Others may compare their elements.
+        equal = one == other
+        return isinstance(equal, (bool, np.bool_)) and bool(equal)
+    both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    return both and (_in_memory(one) == _in_memory(other) or _are_in_file(one, other) == "same")
+
+
+def shares(one: Any, other: Any) -> bool:
+    """Whether two matrices share an element."""
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return is_same(one, other)
+    return np.shares_memory(one, other) or _are_in_file(one, other) != "apart"
 
 
 class HostMatrix:
@@ -85,10 +121,8 @@ class HostMatrix:
         self.is_numpy = isinstance(array, np.ndarray)
         #: Whether its lines are columns.
         self.turned = self.is_numpy and abs(array.strides[0]) < abs(array.strides[1])
-        chunks = getattr(array, "chunks", None)
-        has_chunks = isinstance(chunks, tuple) and len(chunks) == 2
         #: Rows and columns of the parts in which a store keeps it.
-        self.chunks: tuple[int, int] = chunks if has_chunks else (1, 1)  # type: ignore[assignment]
+        self.chunks = _chunks_of(array)
         self._map = _map_of(array) if self.is_numpy else None
         #: Stores write a chunk by reading and changing it: one thread at a time.
         self._lock: Any = threading.Lock() if written and not self.is_numpy else nullcontext()
@@ -122,12 +156,24 @@ class HostMatrix:
         """Give back the pages of a block of a mapped file; its content stays in the file."""
         if self._map is not None and block.size:
             part = self._slice(block)
-            _forget_pages(*byte_range(View(part.shape, part.strides, part.dtype, address(part))))
+            _forget_pages(*byte_range(_in_memory(part)))
 
     def flush(self) -> None:
         """Write a mapped file's changes to the disk."""
         if self._map is not None:
             self._map.flush()
+
+
+def _chunks_of(array: Any) -> tuple[int, int]:
+    """Rows and columns of a store's chunks, of the largest if they differ; 1 if it has none."""
+    chunks = getattr(array, "chunks", None)
+    if not (isinstance(chunks, tuple) and len(chunks) == 2):
+        return 1, 1
+    # The chunks of a dask array are tuples of sizes.
+    sizes = [max(one, default=1) if isinstance(one, tuple) else one for one in chunks]
+    if not all(isinstance(one, Integral) for one in sizes):
+        return 1, 1
+    return max(1, int(sizes[0])), max(1, int(sizes[1]))
 
 
 def address(array: NDArray[Any]) -> int:
@@ -141,6 +187,36 @@ def _map_of(array: NDArray[Any]) -> np.memmap[Any, Any] | None:
     while base is not None and not isinstance(base, np.memmap):
         base = base.base if isinstance(base, np.ndarray) else None
     return None if base is None or base.mode == "c" or base.filename is None else base
+
+
+def _in_memory(array: NDArray[Any]) -> View:
+    """Where an array lies in the process's memory."""
+    return View(array.shape, array.strides, array.dtype, address(array))
+
+
+def _in_file(array: NDArray[Any]) -> tuple[tuple[int, int], View] | None:
+    """The file that an array is mapped from, by its numbers, and where the array lies in it."""
+    whole = _map_of(array)
+    if whole is None:
+        return None
+    while isinstance(whole.base, np.memmap):
+        whole = whole.base
+    with suppress(OSError):  # it has been deleted
+        file = os.stat(str(whole.filename))
+        offset = whole.offset + address(array) - address(whole)
+        view = View(array.shape, array.strides, array.dtype, offset)
+        return (file.st_dev, file.st_ino), view
+    return None
+
+
+def _are_in_file(one: NDArray[Any], other: NDArray[Any]) -> Literal["apart", "share", "same"]:
+    """How the parts of a file relate that two arrays are mapped from."""
+    here, there = _in_file(one), _in_file(other)
+    if here is None or there is None or here[0] != there[0]:
+        return "apart"
+    if here[1] == there[1]:
+        return "same"
+    return "share" if entries_overlap(here[1], there[1]) else "apart"
 
 
 def _forget_pages(low: int, high: int) -> None:

@@ -25,8 +25,9 @@ from .engine import Engine
 from .feed import Feed
 from .links import host_threads
 from .mover import SourceError
-from .plan import DevicePlan, StreamPlan, Task, Tile
+from .plan import DevicePlan, Member, StreamPlan, Task, Tile
 from .request import (
+    FAULTS,
     checked_call,
     devices_of,
     halved,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _log = logging.getLogger(__name__)
+
+#: What is said of a device that fails.
+_DROPPED = "{name} is dropped, and the other devices end the product: {fault}"
 
 #: Seconds between two looks at the progress.
 _TICK = 0.1
@@ -101,8 +105,9 @@ def stream_gemm(
         Where the product runs. None takes the best device, "all" every device that has the element
         type and shortens the time.
     memory : int, optional
-        The bytes of a device's memory that tiles and panels may use. None takes what is free, with
-        a margin. A CPU uses NumPy arrays where they lie, without any.
+        The bytes of a device's memory that tiles and panels may use. None takes 85 % of a GPU's
+        memory (on AMD's of what is free, which others do not tell), or half of the host's free
+        memory on a CPU. A CPU uses NumPy arrays where they lie, without any.
     progress : bool or callable, optional
         True shows a bar; a function is called with the number of elements of `out` that are done,
         and of all.
@@ -148,20 +153,24 @@ def stream_gemm(
     task = task_of(call)
     named = {_name(members, number): device for number, device in enumerate(members)}
     offers, unable = [], {}
+    faults: dict[str, BaseException] = {}
     for name, device in named.items():
         try:
             offers.append(member_of(device, name, call, memory_of(memory, device)))
         except UnsupportedError as error:
             unable[name] = error
+        except FAULTS as error:
+            faults[name] = error
     if unable and not (offers and isinstance(devices, str)):
         raise next(iter(unable.values()))
+    if not offers:
+        raise next(iter(faults.values()))
     if 0 in call.shape:
         return StreamPlan((), (), (), 0.0) if explain else call.out.array
-    plan = plan_stream(
-        task, offers, lambda one: scratch_of(named[one.member.name], call, one),
-        lambda one: products_of(named[one.name], call),
-    )  # fmt: skip
-    reasons = tuple(f"{name} is left out: {error}" for name, error in unable.items())
+    plan = _planned(call, task, offers, named, faults)
+    for name, fault in faults.items():
+        warnings.warn(_DROPPED.format(name=name, fault=fault), RuntimeWarning, stacklevel=2)
+    reasons = tuple(f"{name} is left out: {why}" for name, why in (unable | faults).items())
     plan = replace(plan, left_out=reasons + plan.left_out)
     if explain:
         return plan
@@ -169,6 +178,34 @@ def stream_gemm(
     with _shown(progress) as report:
         _Run(call, task, plan, named).run(report)
     return call.out.array
+
+
+def _planned(
+    call: StreamCall, task: Task, offers: list[Member], devices: Mapping[str, Device],
+    faults: dict[str, BaseException],
+) -> StreamPlan:  # fmt: skip
+    """The plan for all devices, or for those that can be planned; `faults` gets the others."""
+
+    def plan_for(members: list[Member]) -> StreamPlan:
+        return plan_stream(
+            task, members, lambda one: scratch_of(devices[one.member.name], call, one),
+            lambda one: products_of(devices[one.name], call),
+        )  # fmt: skip
+
+    try:
+        return plan_for(offers)
+    except FAULTS as error:
+        fault = error
+    able = []
+    for offer in offers:
+        try:
+            plan_for([offer])
+            able.append(offer)
+        except FAULTS as error:
+            faults[offer.name] = error
+    if len(able) in (0, len(offers)):
+        raise fault
+    return plan_for(able)
 
 
 def _name(devices: list[Device], number: int) -> str:
@@ -293,10 +330,7 @@ class _Shown:
             self.report(done, total)
         for name, fault in self.faults[self._warned : self.devices - 1]:
             self._warned += 1
-            warnings.warn(
-                f"{name} is dropped, and the other devices end the product: {fault}",
-                RuntimeWarning, stacklevel=5,
-            )  # fmt: skip
+            warnings.warn(_DROPPED.format(name=name, fault=fault), RuntimeWarning, stacklevel=5)
 
 
 def _join(workers: list[threading.Thread]) -> None:
