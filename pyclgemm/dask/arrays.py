@@ -41,8 +41,9 @@ def matmul(a: Any, b: Any, *, precision: PrecisionArgument = None, grid: Any = "
         The rows and columns of workers that share the product, (pr, pc): row r computes every
         pr-th row of tiles, and so for columns. "auto" chooses, as the product is submitted, the
         grid that moves the fewest bytes of those that divide the tiles best. None leaves it to
-        Dask which worker computes a tile. Only distributed clusters have workers to choose from,
-        and the client must have been made before this call.
+        Dask which of the workers with a device computes a tile. Only distributed clusters have
+        workers to choose from. Unless their workers have the plugin `Devices`, the client must have
+        been made before this call, and not be asynchronous.
 
     Returns
     -------
@@ -261,6 +262,7 @@ def dense(x: Any, layer: Layer) -> da.Array:
         raise DtypeError(f"x is {x.dtype} and the weight {layer.weight.dtype}; one type is wanted")
     if x.numblocks[1] > 1:
         x = x.rechunk({1: -1})
+    _register_placement()
     outputs = layer.weight.shape[1]
     return da.blockwise(
         apply_layer, "ij", x, "ik", layer=dask.delayed(layer), concatenate=True,
@@ -315,8 +317,7 @@ def _contracted(
                 f"and {size} in b ({one.b})"
             )
     a, b = _aligned(a, one.a, b, one.b)
-    if tile.grid is not None:
-        _register_placement()
+    _register_placement()
     dtype = np.dtype(result_dtype(a.dtype.name))
     return da.blockwise(
         tile, tuple(one.out), a, tuple(one.a), b, tuple(one.b), concatenate=False,
@@ -361,7 +362,7 @@ def _aligned(a: Any, of_a: str, b: Any, of_b: str) -> tuple[da.Array, da.Array]:
 
 
 def _register_placement() -> None:
-    """Have the current client's scheduler place tiles, if there is a client."""
+    """Have the current client's scheduler place products, if there is a client that can wait."""
     try:
         client = distributed.Client.current()
     except ValueError:
@@ -371,5 +372,5 @@ def _register_placement() -> None:
         _clients.add(client)
 
 
-#: Clients whose schedulers place tiles.
+#: Clients whose schedulers place products.
 _clients: weakref.WeakSet[distributed.Client] = weakref.WeakSet()

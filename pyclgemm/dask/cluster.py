@@ -17,8 +17,8 @@ from ..device.threads import VARIABLE as PIN_THREADS
 from ..errors import ArgumentError, UnsupportedError, shown
 from ..runtime.arguments import check_flag
 from .device_blocks import CACHED_PART, TASKS
-from .devices import RESOURCE, Devices
-from .placement import Placement
+from .devices import Devices
+from .placement import RESOURCE, Placement
 from .shared_memory import SharedMemory
 
 

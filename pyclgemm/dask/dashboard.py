@@ -15,7 +15,7 @@ from distributed.dashboard.components import DashboardComponent
 from distributed.dashboard.components.scheduler import individual_doc
 
 from .busy import BUSY, PRODUCT, TRANSFER
-from .devices import RESOURCE
+from .placement import RESOURCE
 
 #: The address of the page, from which Dask also makes its name.
 PAGE = "/individual-pyclgemm-devices"

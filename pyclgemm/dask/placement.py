@@ -1,4 +1,4 @@
-"""Where tiles are computed and blocks are made: a grid of workers.
+"""Where products are computed and blocks are made: on workers with a device, in a grid.
 
 Annotations of a graph's layers do not last: Dask drops them when it fuses tasks, which it does
 unless it is told otherwise. So a plugin of the scheduler sets, as annotations do, which worker
@@ -16,8 +16,10 @@ from typing import Any
 from distributed.active_memory_manager import ReduceReplicas, Suggestion
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .devices import RESOURCE
-from .tile import Contraction, Tile
+from .tile import Contraction, Tile, apply_layer
+
+#: The resource of Dask that a worker with a device offers, once for each tile at a time.
+RESOURCE = "pyclgemm"
 
 
 def best_grid(rows: int, columns: int, workers: int) -> tuple[int, int]:
@@ -44,11 +46,12 @@ def best_grid(rows: int, columns: int, workers: int) -> tuple[int, int]:
 
 
 class Placement(SchedulerPlugin):  # type: ignore[misc]
-    """Restricts each tile to a worker of its product's grid, and its blocks to one that reads them.
+    """Restricts products to workers with a device, and those with a grid to its workers.
 
-    If any worker offers the resource "pyclgemm", only those that do are taken, and a tile holds it.
-    If a worker is lost, its tasks may run anywhere. Dask's memory manager, if it runs, drops no
-    replica of a block that a tile on the same worker awaits.
+    If any worker offers the resource "pyclgemm" as a product is submitted, each of its tasks needs
+    it. A tile of a grid is restricted to one worker, and its blocks to one that reads them. If that
+    worker is lost, they may run on others. Dask's memory manager, if it runs, drops no replica of a
+    block that a tile on the same worker awaits. Tasks that the user restricted to workers stay so.
     """
 
     name = "pyclgemm-placement"
@@ -66,23 +69,31 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
                 manager.add_policy(KeepAwaitedReplicas())
 
     def update_graph(self, scheduler: Any, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Place the tiles among new tasks, and what they depend on."""
+        """Restrict the products among new tasks, and place tiles with what they depend on."""
+        is_offered = bool(scheduler.resources.get(RESOURCE))
         products = defaultdict(list)
         for key in tasks:
             task = scheduler.tasks.get(key)
-            found = task and _tile_of(task.run_spec)
-            if found and not (task.worker_restrictions or task.host_restrictions):
-                (name, *index), tile = found
-                if tile.grid is not None:
-                    products[name, tile].append((tuple(index), task))
+            found = task and _product_of(task.run_spec)
+            if not found or task.worker_restrictions or task.host_restrictions:
+                continue
+            if is_offered and task.state not in ("memory", "processing"):
+                task.resource_restrictions = {**(task.resource_restrictions or {}), RESOURCE: 1}
+            (name, *index), product = found
+            if isinstance(product, Tile) and product.grid is not None:
+                products[name, product].append((tuple(index), task))
         for (_, tile), members in products.items():
             self._place(scheduler, tile, members)
 
     def _place(self, scheduler: Any, tile: Tile, members: list[tuple[Any, Any]]) -> None:
         """Place the tiles of a product."""
-        offering = scheduler.resources.get(RESOURCE, {})
+        wanted = members[0][1].resource_restrictions or {}
         workers = sorted(
-            (one for one in scheduler.workers.values() if not offering or one.address in offering),
+            (
+                one
+                for one in scheduler.workers.values()
+                if all(one.resources.get(name, 0) >= count for name, count in wanted.items())
+            ),
             key=lambda one: (one.host, str(one.name), one.address),
         )
         if not workers:
@@ -100,8 +111,6 @@ class Placement(SchedulerPlugin):  # type: ignore[misc]
         places = _places(readers, workers, grid)
         for cell, (_, task) in zip(cells, members, strict=True):
             self._pin(task, places[cell])
-            if offering:
-                task.resource_restrictions = {RESOURCE: 1}
         made: Counter[str] = Counter()
         for block in sorted(readers, key=lambda one: one.priority or ()):
             takers = {places[cell] for cell in readers[block]}
@@ -239,14 +248,14 @@ def _chain(task: Any) -> Iterator[Any]:
         yield task
 
 
-def _tile_of(spec: Any) -> tuple[Any, Tile] | None:
-    """The key and function of the tile that a task computes, alone or fused with what follows."""
+def _product_of(spec: Any) -> tuple[Any, Any] | None:
+    """The key and function of the product that a task computes, alone or fused with others."""
     function = getattr(spec, "func", None)
-    if isinstance(function, Tile):
+    if isinstance(function, Tile) or function is apply_layer:
         return spec.key, function
     for part in getattr(spec, "args", ()):
         if isinstance(part, dict):
             for inner in part.values():
-                if found := _tile_of(inner):
+                if found := _product_of(inner):
                     return found
     return None

@@ -18,8 +18,8 @@ from ..errors import ShapeError, wrong_type
 from ..problem.matrix import check_dtype, result_dtype
 from ..problem.precision import is_complex, resolve_precision
 from ..problem.problem import ActivationName
+from .current import here
 from .device_blocks import DeviceBlocks
-from .devices import here
 
 
 @dataclass(frozen=True)

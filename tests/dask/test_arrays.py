@@ -21,8 +21,8 @@ OPTIONS = {"scheduler": "synchronous"}
 @pytest.fixture
 def chunked(queue, monkeypatch):
     """A function that makes Dask arrays; products run on the device of the test."""
-    monkeypatch.setattr("pyclgemm.dask.devices._default_blocks", lambda: blocks)
-    blocks = pd.devices.DeviceBlocks(queue.device, cache_bytes=1 << 20)
+    monkeypatch.setattr("pyclgemm.dask.current._default_blocks", lambda: blocks)
+    blocks = pd.current.DeviceBlocks(queue.device, cache_bytes=1 << 20)
     return lambda array, chunks: da.from_array(array, chunks=chunks)
 
 

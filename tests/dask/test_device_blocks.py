@@ -96,7 +96,7 @@ def test_memory_of_a_copy_serves_another_block_after_the_products_that_read_it(b
 
 
 def test_products_whose_blocks_fill_the_memory_several_times(blocks, rng, monkeypatch):
-    monkeypatch.setattr("pyclgemm.dask.devices._default_blocks", lambda: blocks)
+    monkeypatch.setattr("pyclgemm.dask.current._default_blocks", lambda: blocks)
     blocks.cache_bytes = 6 * 64 * 64 * 4
     tile = Tile(Contraction("ik", "kj", "ij"))
     a, b = ([draw(rng, (64, 64))[0] for _ in range(5)] for _ in range(2))
@@ -145,7 +145,7 @@ def test_a_task_uploads_and_multiplies_while_others_wait_for_their_results(
     blocks, rng, monkeypatch
 ):
     """As many results as tasks are downloaded at once, and no more are on the device."""
-    monkeypatch.setattr("pyclgemm.dask.devices._default_blocks", lambda: blocks)
+    monkeypatch.setattr("pyclgemm.dask.current._default_blocks", lambda: blocks)
     together, downloading, most = threading.Barrier(TASKS), [], []
     download = blocks.download
 
@@ -185,7 +185,7 @@ def test_the_memory_of_a_result_serves_the_next_of_its_size(blocks, rng):
 def test_a_worker_offers_what_it_was_started_with(
     blocks, monkeypatch, on_host, threads, started_with, offered
 ):
-    monkeypatch.setattr("pyclgemm.dask.devices._opened", lambda *_: blocks)
+    monkeypatch.setattr("pyclgemm.dask.devices.opened", lambda *_: blocks)
     blocks.on_host = on_host
     resources = {} if started_with is None else {"pyclgemm": started_with}
 
