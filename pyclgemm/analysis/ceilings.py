@@ -9,7 +9,6 @@ fastest burst. The user's folder keeps the ceilings, in one file for each device
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterator
@@ -177,7 +176,7 @@ def remeasured(
             better = max if step.job else min
             group[step.name] = new if old is None else better(old, new)
     ceilings, traits = Ceilings(**figures), traits_of(queue.device)
-    if _read(_file_of(traits)) == asdict(known):
+    if _read(ceilings_folder() / traits.file_name) == asdict(known):
         _keep(traits, ceilings)
     return ceilings
 
@@ -427,20 +426,13 @@ def ceilings_in_turn(
 ) -> Iterator[dict[str, Any]]:
     """Like `ceilings_of`, but yield the known figures by name after each measurement."""
     traits = traits_of(queue.device)
-    if not remeasure and (kept := _read(_file_of(traits))):
+    if not remeasure and (kept := _read(ceilings_folder() / traits.file_name)):
         yield kept
         return
     figures: dict[str, Any] = {}
     for figures in measure_ceilings(queue, report):
         yield figures
     _keep(traits, Ceilings(**figures))
-
-
-def _file_of(traits: DeviceTraits) -> Path:
-    """The file of a device and driver."""
-    identity = "\n".join((traits.platform, traits.name, traits.driver, str(traits.compute_units)))
-    digest = hashlib.sha256(identity.encode()).hexdigest()
-    return ceilings_folder() / f"{traits.slug[:60]}-{digest[:12]}.json"
 
 
 def _keep(traits: DeviceTraits, ceilings: Ceilings) -> None:
@@ -450,7 +442,7 @@ def _keep(traits: DeviceTraits, ceilings: Ceilings) -> None:
         "ceilings": asdict(ceilings),
     }
     with contextlib.suppress(FileError):  # without the file they are measured again next time
-        write_whole(_file_of(traits), json.dumps(content, indent=1), _CEILINGS)
+        write_whole(ceilings_folder() / traits.file_name, json.dumps(content, indent=1), _CEILINGS)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ tell little about the processor, so the operating system describes it.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import warnings
@@ -105,6 +106,13 @@ class DeviceTraits:
     def slug(self) -> str:
         """The name in a form for file names."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "device"
+
+    @property
+    def file_name(self) -> str:
+        """The name of a file about this device with this driver."""
+        identity = "\n".join((self.platform, self.name, self.driver, str(self.compute_units)))
+        digest = hashlib.sha256(identity.encode()).hexdigest()
+        return f"{self.slug[:60]}-{digest[:12]}.json"
 
     @property
     def nvidia_capability(self) -> int:

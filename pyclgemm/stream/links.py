@@ -1,17 +1,28 @@
-"""The speed of a device's transfers, measured once for a process."""
+"""The speed of a device's transfers, measured once for a process.
+
+A file keeps it, and later processes go by that as long as they measure about the same. So a product
+has the same plan in each process, and its result the same bits.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
+from platformdirs import user_cache_path
 
+from ..device.traits import traits_of
+from ..errors import FileError
+from ..host.files import Purpose, read_json, write_whole
 from ..host.process import InRuntime, usable_cpus
 from .buffers import host_buffer
 from .copies import MOST_PART, Copies, parts_of
@@ -20,6 +31,9 @@ from .copies import MOST_PART, Copies, parts_of
 _BYTES, _ROUNDS = 256 << 20, 3
 #: Most threads that copy on the host, and the part of its CPUs that is left to others.
 _MOST_THREADS, _LEFT = 12, 1 / 4
+#: Speeds that differ from the kept ones by less than this factor are the kept ones.
+_ALIKE = 1.25
+_LINKS = Purpose("the speed of a link", "have XDG_CACHE_HOME name another folder")
 #: Bytes a second of copies within a CPU's memory, as typical of servers.
 _HOST_COPY = 5e9
 
@@ -50,7 +64,25 @@ def link_of(device: cl.Device) -> Link:
         queue = cl.CommandQueue(context)
         if device.type & cl.device_type.CPU and _shares_memory(queue):
             return Link(True, _HOST_COPY, _HOST_COPY)
-    return _measured(device, context)
+    return _as_before(_measured(device, context), links_folder() / traits_of(device).file_name)
+
+
+def links_folder() -> Path:
+    """The folder of the files; it need not exist."""
+    return user_cache_path("pyclgemm") / "links"
+
+
+def _as_before(link: Link, path: Path) -> Link:
+    """The speeds that a file keeps, if these are about the same; else these, which it keeps now."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        kept = read_json(path)
+        before = Link(False, float(kept["up"]), float(kept["down"]))
+        pairs = (link.up, before.up), (link.down, before.down)
+        if all(one < _ALIKE * other and other < _ALIKE * one for one, other in pairs):
+            return before
+    with contextlib.suppress(FileError):  # without the file the next process goes by its own
+        write_whole(path, json.dumps({"up": link.up, "down": link.down}), _LINKS)
+    return link
 
 
 def _shares_memory(queue: cl.CommandQueue) -> bool:

@@ -108,7 +108,9 @@ def memory_of(given: Any, device: Device) -> int:
     total = int(device.queue.device.global_mem_size)
     if not device.link.shares_memory:
         return int(_USED * _free_on(device.queue.device, total))
-    return int(_USED_OF_HOST * min(total, _free_on_host()))
+    # A power of two is mostly the same in the next process, and so are the plan and the bits.
+    free = max(1, int(_USED_OF_HOST * min(total, _free_on_host())))
+    return 1 << (free.bit_length() - 1)
 
 
 def _free_on(device: cl.Device, total: int) -> int:

@@ -106,8 +106,9 @@ def stream_gemm(
         type and shortens the time.
     memory : int, optional
         The bytes of a device's memory that tiles and panels may use. None takes 85 % of a GPU's
-        memory (on AMD's of what is free, which others do not tell), or half of the host's free
-        memory on a CPU. A CPU uses NumPy arrays where they lie, without any.
+        memory (on AMD's of what is free, which others do not tell), or on a CPU half of the host's
+        free memory, rounded down to a power of two. A CPU uses NumPy arrays where they lie, without
+        any.
     progress : bool or callable, optional
         True shows a bar; a function is called with the number of elements of `out` that are done,
         and of all.

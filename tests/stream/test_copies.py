@@ -8,6 +8,7 @@ import pytest
 
 from pyclgemm.stream import copies, links
 from pyclgemm.stream.copies import Copies, Part
+from pyclgemm.stream.links import Link
 
 PART, COUNT = 1 << 12, 50
 
@@ -105,8 +106,29 @@ def test_who_adds_waits_while_many_parts_wait(queue, buffer, monkeypatch):
     assert done == [None] * 11
 
 
-def test_the_speed_of_a_link_is_measured(queue, monkeypatch):
+def test_the_speed_of_a_link_is_measured(queue, monkeypatch, tmp_path):
+    monkeypatch.setattr(links, "links_folder", lambda: tmp_path)
     monkeypatch.setattr(links, "_BYTES", (5 << 19) + 3)  # the last part is smaller
     monkeypatch.setattr(links, "_shares_memory", lambda queue: False)
     link = links.link_of.__wrapped__(queue.device)
     assert not link.shares_memory and 0 < link.up < np.inf and 0 < link.down < np.inf
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_about_the_same_speed_counts_as_that_of_an_earlier_process(tmp_path):
+    path = tmp_path / "links" / "device.json"
+    first = links._as_before(Link(False, 40e9, 20e9), path)
+    assert links._as_before(Link(False, 44e9, 17e9), path) == first
+    assert links._as_before(Link(False, 36e9, 23e9), path) == first
+    slower = Link(False, 44e9, 12e9)
+    assert links._as_before(slower, path) == slower
+    assert links._as_before(Link(False, 40e9, 13e9), path) == slower
+    for damaged in ("", "[]", '{"up": 1e9}', '{"up": "x", "down": 1}', '{"up": 0, "down": 0}'):
+        path.write_text(damaged)
+        assert links._as_before(slower, path) == slower
+
+
+def test_a_link_that_cannot_be_kept_is_measured_all_the_same(tmp_path):
+    (tmp_path / "links").write_text("no folder")
+    link = Link(False, 40e9, 20e9)
+    assert links._as_before(link, tmp_path / "links" / "device.json") == link

@@ -172,3 +172,12 @@ def test_memory_that_is_free():
 
     assert offered() == int(0.85 * (1000 << 10))
     assert offered(global_free_memory_amd=[400, 300]) == int(0.85 * (400 << 10))
+
+
+def test_a_little_more_free_memory_on_the_host_changes_no_plan(queue, monkeypatch):
+    device = request._device(queue, "devices")
+    found = set()
+    for free in (4_400_000, 5_000_000, 8_000_000):
+        monkeypatch.setattr(request, "_free_on_host", lambda free=free: free)
+        found.add(request.memory_of(None, device))
+    assert found == {1 << 21}
