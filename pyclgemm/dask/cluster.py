@@ -9,12 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 import distributed
+import numpy as np
 import pyopencl as cl
 
 from ..device.discovery import DEVICE_VARIABLE, choose_device
 from ..device.queues import devices as working_devices
 from ..device.threads import VARIABLE as PIN_THREADS
-from ..errors import ArgumentError, UnsupportedError, shown
+from ..errors import ArgumentError, UnsupportedError, shown, wrong_type
 from ..runtime.arguments import check_flag
 from .device_blocks import CACHED_PART, TASKS
 from .devices import Devices
@@ -25,8 +26,9 @@ from .shared_memory import SharedMemory
 def local_cluster(
     devices: Iterable[int | str] | None = None,
     *,
-    cache_bytes: int | None = None,
+    cache_bytes: int | str | None = None,
     processes: bool = True,
+    shared_memory: bool = True,
     **options: Any,
 ) -> distributed.SpecCluster:
     """Start a Dask cluster on this machine with a process for each device.
@@ -40,14 +42,16 @@ def local_cluster(
     devices : iterable of int or str, optional
         Ranks or names, as for `pyclgemm.default_queue`. A device that is named several times has as
         many workers. None takes all GPUs and accelerators, or without any the best CPU.
-    cache_bytes : int, optional
+    cache_bytes : int or str, optional
         As for `Devices`, in each worker; None divides half of a device's memory among its
         workers.
     processes : bool
         Whether each worker is a process. If not, all are threads of this one, as with
-        `distributed.LocalCluster`. They pass blocks on without copies, which processes send over
-        TCP, or on Linux from 16 MiB on in shared memory. But a fault of one ends all, and they
-        share Python's lock.
+        `distributed.LocalCluster`. They pass blocks on without copies. But a fault of one ends all,
+        and they share Python's lock.
+    shared_memory : bool
+        Whether processes pass blocks of 16 MiB and more on in shared memory, on Linux. If not, all
+        travel as Dask sends them, over TCP.
     **options
         For the scheduler, such as ``dashboard_address=":8787"``; None for it starts no dashboard.
 
@@ -59,7 +63,8 @@ def local_cluster(
     Raises
     ------
     ArgumentError, DtypeError, UnsupportedError
-        If `processes` is no bool, a device is unknown, or none works.
+        If `processes` or `shared_memory` is no bool, `cache_bytes` is no number of bytes, a device
+        is unknown, or none works.
 
     See Also
     --------
@@ -73,6 +78,8 @@ def local_cluster(
     ...     c = matmul(a, b).compute()
     """
     check_flag("processes", processes)
+    check_flag("shared_memory", shared_memory)
+    shares = processes and shared_memory
     ranks = _ranks(devices)
     times = Counter(ranks)
     address = options.pop("dashboard_address", ":8787")
@@ -107,7 +114,7 @@ def local_cluster(
             "options": {
                 "nthreads": tasks, "memory_limit": memory, **place,
                 "resources": {RESOURCE: tasks},
-                "plugins": (plugin, SharedMemory()) if processes else (plugin,),
+                "plugins": (plugin, SharedMemory()) if shares else (plugin,),
                 "dashboard": False, "silence_logs": logging.WARNING,
                 **({"env": environment} if processes else {}),
             },
@@ -132,7 +139,11 @@ def _ranks(devices: Iterable[int | str] | None) -> list[int]:
         return ranks or [known.index(choose_device(None))]
     if isinstance(devices, (str, bytes)) or not isinstance(devices, Iterable):
         raise ArgumentError(f"devices is {shown(devices)}; a list of ranks or names is wanted")
-    ranks = [known.index(choose_device(str(one))) for one in devices]
+    ranks = []
+    for number, one in enumerate(devices):
+        if isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, np.integer, str)):
+            raise wrong_type(f"devices[{number}]", one, "a rank or a name")
+        ranks.append(known.index(choose_device(str(one))))
     if not ranks:
         raise ArgumentError("devices is empty; at least one is wanted")
     return ranks

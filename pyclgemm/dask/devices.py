@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import distributed
+import numpy as np
+from dask.utils import parse_bytes
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.pickle import dumps
 
+from ..errors import ArgumentError, DtypeError, shown
 from .current import PLUGIN, opened
 from .device_blocks import DeviceBlocks
 from .placement import RESOURCE, Placement
@@ -31,14 +34,17 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
     device : int or str, optional
         As for `pyclgemm.default_queue`; None takes ``$PYCLGEMM_DEVICE`` of the worker's process,
         else its best device.
-    cache_bytes : int, optional
-        The most memory of uploaded blocks on the device; None is half of its memory. A CPU reads
-        blocks where they lie and keeps no copies.
+    cache_bytes : int or str, optional
+        The most memory of uploaded blocks on the device, in bytes or as Dask reads it, such as
+        "8GB"; None is half of the device's memory. A CPU reads blocks where they lie and keeps no
+        copies.
 
     Raises
     ------
+    ArgumentError, DtypeError
+        If `cache_bytes` is no positive number of bytes.
     UnsupportedError
-        On a worker without a device that works; the message names the worker.
+        By a worker without a device that works; the message names the worker.
 
     See Also
     --------
@@ -54,9 +60,11 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
 
     name = PLUGIN
 
-    def __init__(self, device: int | str | None = None, *, cache_bytes: int | None = None) -> None:
+    def __init__(
+        self, device: int | str | None = None, *, cache_bytes: int | str | None = None
+    ) -> None:
         self._device = device
-        self._cache_bytes = cache_bytes
+        self._cache_bytes = None if cache_bytes is None else _bytes_of(cache_bytes)
         self.blocks: DeviceBlocks | None = None
 
     def __reduce__(self) -> Any:
@@ -82,6 +90,20 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
         """Forget the blocks."""
         worker.metrics.pop(RESOURCE, None)
         self.blocks = None
+
+
+def _bytes_of(given: Any) -> int:
+    """The argument `cache_bytes` as a number, or an error."""
+    wanted = 'a positive number of bytes or a text such as "8GB" is wanted'
+    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer, str)):
+        raise DtypeError(f"cache_bytes is {shown(given)}; {wanted}")
+    try:
+        found = int(parse_bytes(given) if isinstance(given, str) else given)
+    except (ValueError, OverflowError):
+        found = 0
+    if found < 1:
+        raise ArgumentError(f"cache_bytes is {shown(given)}; {wanted}")
+    return found
 
 
 def _made(device: int | str | None, cache_bytes: int | None) -> Devices:

@@ -1,9 +1,15 @@
-"""Blocks pass between the processes of one machine in shared memory, not over TCP.
+"""Large blocks pass between the processes of a `local_cluster` in shared memory, not over TCP.
 
 A worker of Dask that asks for data names the serializations that it reads, and the worker that
-has the data uses the first of them that fits. One more is registered here. It writes an array to a
-file in memory and sends the file's name; the worker that asks maps the file, and has the content
-without another copy. TCP copies it twice, in the event loops of both workers.
+has the data uses the first of them that fits. One more is registered here. It writes an array of
+16 MiB or more to a file in memory and sends the file's name; the worker that asks maps the file,
+and has the content without another copy. TCP copies it twice, in the event loops of both workers.
+
+So this is a serialization and a plugin of the workers, which changes two attributes of a worker:
+`rpc.deserializers`, so that its requests name the serialization, and the handler `get_data`, so
+that files stay open until they were read. It is no protocol: requests, names of files, and whatever
+is smaller or goes elsewhere are messages of Dask over its own TCP. ``shared_memory=False`` of
+`local_cluster` leaves the plugin out.
 """
 
 from __future__ import annotations

@@ -35,6 +35,27 @@ def test_processes_of_one_device_share_its_memory(queue, monkeypatch, processes)
     assert sum(caches) <= device.global_mem_size // 2 < 2 * sum(caches)
 
 
+@pytest.mark.parametrize(
+    ("given", "taken"), [("8GB", 8 * 10**9), ("1.5 MiB", 3 << 19), (np.int64(7), 7), (None, None)]
+)
+def test_a_cache_has_the_size_that_was_given(queue, monkeypatch, given, taken):
+    monkeypatch.setattr("distributed.SpecCluster", lambda **options: options["workers"])
+    workers = pd.local_cluster([0], cache_bytes=given, dashboard_address=None)
+    (plugin, *_) = workers[0]["options"]["plugins"]
+    assert pd.Devices(cache_bytes=given)._cache_bytes == taken
+    assert taken is None or plugin._cache_bytes == taken
+    assert type(plugin._cache_bytes) is int
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_shared_memory_can_be_switched_off(queue, monkeypatch, shared):
+    monkeypatch.setattr("distributed.SpecCluster", lambda **options: options["workers"])
+    workers = pd.local_cluster([0, 0], shared_memory=shared, dashboard_address=None)
+    for worker in workers.values():
+        names = {plugin.name for plugin in worker["options"]["plugins"]}
+        assert ("pyclgemm-shared-memory" in names) == shared
+
+
 def test_dask_is_not_shadowed_and_not_imported_by_the_package():
     script = "import sys, pyclgemm; assert 'dask' not in sys.modules, 'imported'\n"
     script += "import pyclgemm.dask, dask.array; assert 'pyclgemm' not in dask.__file__"
@@ -165,6 +186,16 @@ REFUSED = [
     (lambda: pd.local_cluster("0"), "devices is '0'"),
     (lambda: pd.local_cluster([]), "devices is empty"),
     (lambda: pd.local_cluster(["none such"]), "'none such'"),
+    (lambda: pd.local_cluster([0, None]), "devices[1] is None; a rank or a name is wanted"),
+    (lambda: pd.local_cluster([True]), "devices[0] is a bool"),
+    (lambda: pd.local_cluster(shared_memory=1), "shared_memory is 1; True or False is wanted"),
+    (lambda: pd.local_cluster(cache_bytes="8 bytes long"), "cache_bytes is '8 bytes long'"),
+    (lambda: pd.Devices(cache_bytes="8 bytes long"), 'a text such as "8GB"'),
+    (lambda: pd.Devices(cache_bytes=0), "cache_bytes is 0; a positive number of bytes"),
+    (lambda: pd.Devices(cache_bytes="-1GB"), "cache_bytes is '-1GB'; a positive number"),
+    (lambda: pd.Devices(cache_bytes="1e999GB"), "cache_bytes is '1e999GB'"),
+    (lambda: pd.Devices(cache_bytes=1e9), "cache_bytes is 1000000000.0"),
+    (lambda: pd.Devices(cache_bytes=True), "cache_bytes is True"),
     (lambda: pd.local_cluster(processes=2), "processes is 2; True or False is wanted"),
 ]  # fmt: skip
 
