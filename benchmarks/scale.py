@@ -11,8 +11,9 @@ memory before the clock starts, block-cyclic on the grid (``--lie grid``) or dea
 are those that workers received from one another. The first product of each kind builds kernels,
 is checked, and does not count.
 
-`predict` simulates one process of a grid from rates: it receives blocks, copies them to its device
-and multiplies, each in the order of its tiles, and the three overlap.
+`predict` simulates the busiest process of a grid from rates: it receives blocks, copies them to
+its device and multiplies, each in the order of its tiles, and the three overlap. The last block of
+a row or column counts as a whole one. The help says which of the default rates are measured.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ class Run:
         from pyclgemm.dask.placement import best_grid
 
         return best_grid(self.blocks, self.blocks, self.workers)
+
+    @property
+    def most_tiles(self) -> tuple[int, int]:
+        """Rows and columns of tiles of the busiest process."""
+        pr, pc = self.grid
+        return math.ceil(self.blocks / pr), math.ceil(self.blocks / pc)
 
     @property
     def bound(self) -> float:
@@ -176,15 +183,15 @@ def check(a: Any, b: Any, c: Any) -> None:
 def predicted(
     run: Run, machines: int, link: float, copy: float, product: float, memory: float
 ) -> dict[str, float]:
-    """Seconds of one process of the grid, of `run.workers`, by when each of its parts is free.
+    """Seconds of the busiest process of the grid, by when each of its parts is free.
 
-    Rates are in bytes a second for each process (`link` its part of the machine's network, `copy`
-    to its device) and multiply-adds times two a second; `memory` holds blocks on the device.
+    Rates are in bytes a second for each process (`link` from others, `copy` to its device) and
+    multiply-adds times two a second; `memory` holds blocks on the device.
     """
     pr, pc = run.grid
     itemsize = np.dtype(run.dtype).itemsize
     nbytes, flops = itemsize * run.chunk**2, 2.0 * run.chunk**3
-    rows, columns = math.ceil(run.blocks / pr), math.ceil(run.blocks / pc)
+    rows, columns = run.most_tiles
     sent = {"link": 0.0, "copy": 0.0, "product": 0.0}
     free = dict(sent)
     arrived: dict[tuple[str, int, int], float] = {}
@@ -241,6 +248,12 @@ dtype_option = click.option(
     "--dtype", type=click.Choice(["float16", "float32", "float64"]), default="float32",
     show_default=True,
 )  # fmt: skip
+
+
+def rate_option(name: str, default: float, text: str) -> Callable[..., Any]:
+    """An option of a positive number."""
+    positive = click.FloatRange(min=0, min_open=True)
+    return click.option(name, type=positive, default=default, show_default=True, help=text)
 
 
 @main.command()
@@ -331,18 +344,24 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
 @click.option(
     "--devices", type=click.IntRange(1), default=8, show_default=True, help="A machine's."
 )
-@click.option("--link", default=25.0, show_default=True, help="GB/s into a machine.")
-@click.option("--copy", default=8.0, show_default=True, help="GB/s to a device.")
-@click.option("--product", default=50.0, show_default=True, help="TFLOPS of a device.")
-@click.option("--memory", default=40.0, show_default=True, help="GB of blocks on a device.")
+@rate_option("--link", 25.0, "GB/s of the network into a machine; assumed.")
+@rate_option("--receive", 1.2, "GB/s that a process receives; measured over Dask's TCP.")
+@rate_option("--copy", 30.0, "GB/s to a device; assumed.")
+@rate_option("--product", 50.0, "TFLOPS of a device; measured on an H200 in float32.")
+@rate_option("--memory", 40.0, "GB of blocks on a device; assumed.")
 def predict(
-    size: int, chunk: int, dtype: str, machines: int, devices: int, link: float, copy: float,
-    product: float, memory: float,
+    size: int, chunk: int, dtype: str, machines: int, devices: int, link: float, receive: float,
+    copy: float, product: float, memory: float,
 ) -> None:  # fmt: skip
-    """Simulate a product on many machines from rates of links and products."""
+    """Simulate a product on many machines from rates, of which some are assumed."""
     run = Run(size, chunk, dtype, machines * devices, "grid")
-    found = predicted(run, machines, link * 1e9 / devices, copy * 1e9, product * 1e12, memory * 1e9)
-    print(f"grid {run.grid[0]} x {run.grid[1]}, {found['tiles']:.0f} tiles")
+    into = min(link / devices, receive)
+    found = predicted(run, machines, into * 1e9, copy * 1e9, product * 1e12, memory * 1e9)
+    (pr, pc), (rows, columns) = run.grid, run.most_tiles
+    print(
+        f"grid {pr} x {pc}, {run.workers - pr * pc} of {run.workers} devices idle; "
+        f"{found['tiles']:.0f} tiles, at most {rows} x {columns} of a process"
+    )
     for name in ("seconds", "link_seconds", "copy_seconds", "product_seconds"):
         print(f"{name:>20} {found[name]:10.1f}")
     for name in ("received", "received_by_machine", "held"):
