@@ -95,12 +95,13 @@ def is_same(one: Any, other: Any) -> bool:
     """Whether two arrays are one matrix: of memory, of a mapped file, or of a store."""
     if one is other:
         return True
-    if not (isinstance(one, np.ndarray) or isinstance(other, np.ndarray)):
-        # Handles of one array of zarr or h5py are equal. Others may compare their elements.
-        equal = one == other
-        return isinstance(equal, (bool, np.bool_)) and bool(equal)
-    both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
-    return both and (_in_memory(one) == _in_memory(other) or _are_in_file(one, other) == "same")
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return _in_memory(one) == _in_memory(other) or _are_in_file(one, other) == "same"
+    if type(one) is not type(other) or (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False  # as what compares its elements would read or refuse the other
+    # Handles of one array of zarr or h5py are equal.
+    equal = one == other
+    return isinstance(equal, (bool, np.bool_)) and bool(equal)
 
 
 def shares(one: Any, other: Any) -> bool:

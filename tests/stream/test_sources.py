@@ -116,10 +116,13 @@ def test_stores_that_are_read_only(queue, tmp_path, square):
 
 
 @pytest.mark.first_runtime
-def test_a_dask_array_is_a_source(queue, square):
-    array = pytest.importorskip("dask.array")
+def test_a_dask_array_is_a_source(queue, tmp_path, square):
+    array, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
     a = array.from_array(square, chunks=(40, 30))
     assert_gemm(stream_gemm(a, square, devices=queue, memory=60_000), square, square)
+    out = zarr.open(str(tmp_path / "z"), mode="w", shape=(90, 50), chunks=(40, 40), dtype="f4")
+    stream_gemm(a, a[:, :50], out=out, devices=queue)
+    assert_gemm(out[:], square, square[:, :50])
     with raises(pyclgemm.ShapeError, "a has shape", "nan", "two integers"):
         stream_gemm(a[a[:, 0] > 0], square, devices=queue)
 
