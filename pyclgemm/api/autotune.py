@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -15,17 +16,20 @@ from numpy.typing import NDArray
 from ..device.traits import traits_of
 from ..errors import ArgumentError, ConfigError, KernelBuildError, UnsupportedError, shown
 from ..families.registry import problem_on
+from ..host.files import check_writable
 from ..measure.bench import Bench, Calls, Pace, rotated_sets
 from ..measure.filled_queue import Clock, blocker_of
 from ..measure.verify import rounding_of
 from ..problem.product import Product
 from ..runtime.arguments import check_flag
-from ..runtime.arrays import MatrixSequence, PackedMatrix, byte_range
+from ..runtime.arrays import MatrixSequence, PackedMatrix, View, byte_range
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_buffer, to_host
 from ..runtime.queue_state import forget_choices
-from ..selection.database import load_database, reload_database, update_file
+from ..selection.basis import covers
+from ..selection.database import DATABASE, load_database, reload_database, update_file
 from ..selection.features import features_of, features_of_record, record_for
+from ..selection.model import known_of
 from ..selection.saving import extended_file, user_file
 from ..selection.select import Choice, alternatives, faster_arithmetic
 from .prepare import build_sequence, check_supported
@@ -35,6 +39,8 @@ VARIABLE = "PYCLGEMM_AUTOTUNE"
 #: Default number of timed choices, and default seconds.
 TOP, SECONDS = 5, 1.0
 _MOST_SECONDS = 3600.0
+#: More choices than any device has.
+_MOST_CHOICES = 10**6
 #: Building ends after the first part of the time; timing takes at least the second part.
 _BUILDING, _TIMING = 0.5, 0.1
 #: Another choice replaces the first one if its time is less than this part; the rest is noise.
@@ -74,10 +80,13 @@ def autotune(
         for event in array.events:
             event.wait()
     problem, traits = product.problem, traits_of(queue.device)
+    path = user_file(traits)
+    if save:  # before the time is spent
+        check_writable(path, DATABASE)
     check_supported(problem.dtype, problem.precision, traits)
     problem, _ = faster_arithmetic(problem, traits, load_database())
     trials = _Trials(queue, replace(product, problem=problem), arrays, scalars)
-    choices = alternatives(problem, traits, load_database(), int(top))
+    choices = alternatives(problem, traits, load_database(), min(int(top), _MOST_CHOICES))
     built = trials.built(choices, clock, begin + _BUILDING * seconds)
     if 0 in (problem.m, problem.n, problem.k):
         return next(built)  # nothing to time
@@ -95,11 +104,19 @@ def autotune(
     record = record_for(features, measured.config, problem.flops / times[best] / 1e9)
     # A record is useless if the product would not find it.
     if save and features_of_record(record, *name) == features:
-        path = user_file(traits)
         update_file(path, lambda: extended_file(path, traits, name, [record]))
         reload_database()
         forget_choices()
     return Tuned(measured, agreeing[best].sequence)
+
+
+def is_tuned(queue: cl.CommandQueue, product: Product) -> bool:
+    """Whether the user's database has a record of this very product on the device."""
+    traits, database = traits_of(queue.device), load_database()
+    check_supported(product.problem.dtype, product.problem.precision, traits)
+    problem = problem_on(faster_arithmetic(product.problem, traits, database)[0], traits)
+    records = known_of(problem, traits, database).measured_on(problem)
+    return any(not file.built_in and covers(file, traits) for file, _ in records)
 
 
 def check_limits(top: Any, seconds: Any, save: Any) -> None:
@@ -144,12 +161,24 @@ class _Trials:
     @contextlib.contextmanager
     def restored(self) -> Iterator[Callable[[], None]]:
         """Restore the content of the result at the end of the block; yield a function that does."""
-        out = self.arrays[2]
-        low, size = _memory_of(out)
-        kept = self._copy(out).base_data
+        out = self.arrays[2].base_data
+        ranges = [byte_range(one) for one in self._matrices(self.arrays[2])]
+        sizes = [high - low for low, high in ranges]
+        kept = new_buffer(self.queue.context, "a copy of the result", sum(sizes))
+        begins = itertools.accumulate(sizes[:-1], initial=0)
+        parts = [
+            (low, begin, size) for (low, _), begin, size in zip(ranges, begins, sizes, strict=True)
+        ]
+        for low, begin, size in parts:
+            cl.enqueue_copy(
+                self.queue, kept, out, byte_count=size, src_offset=low, dst_offset=begin
+            )
 
         def restore() -> None:
-            cl.enqueue_copy(self.queue, out.base_data, kept, byte_count=size, dst_offset=low)
+            for low, begin, size in parts:
+                cl.enqueue_copy(
+                    self.queue, out, kept, byte_count=size, src_offset=begin, dst_offset=low
+                )
 
         try:
             yield restore
@@ -196,10 +225,24 @@ class _Trials:
             return 2 * rounding.bound(result, np.asarray(magnitude))
 
     def _content(self, array: Any) -> NDArray[Any]:
-        """The entries of an array or a packed matrix, on the host."""
+        """The entries of an array, a packed matrix or a sequence of matrices, on the host."""
         if isinstance(array, PackedMatrix):
             return array.get()
-        return to_host(self.queue, array)
+        matrices = [to_host(self.queue, one) for one in self._matrices(array)]
+        return np.stack(matrices) if isinstance(array, MatrixSequence) else matrices[0]
+
+    def _matrices(self, array: Any) -> list[Any]:
+        """The matrices of a sequence, which lie apart in its buffer; else the array itself."""
+        if not isinstance(array, MatrixSequence):
+            return [array]
+        one = View.of_first(array)
+        return [
+            cl_array.Array(
+                self.queue, one.shape, one.dtype, data=array.base_data, offset=int(offset),
+                strides=one.strides,
+            )
+            for offset in array.byte_offsets
+        ]  # fmt: skip
 
     def times(self, agreeing: Sequence[Tuned], seconds: float) -> list[float]:
         """The median time of each choice, on rotated sets of operands that exceed the caches."""
@@ -223,7 +266,7 @@ class _Trials:
         return [timings[str(number)].median for number in range(len(agreeing))]
 
     def _copy(self, array: Any) -> Any:
-        """A copy of an array in new memory; constant operands are not copied."""
+        """A copy of an array in new memory; constant operands and sequences are not copied."""
         if isinstance(array, (PackedMatrix, MatrixSequence)) or array.base_data is None:
             return array
         low, size = _memory_of(array)

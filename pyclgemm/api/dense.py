@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -266,7 +266,9 @@ class DenseLayer(OfThisProcess):
         [1, 16]
         """
         check_limits(top, seconds, save)
-        if not isinstance(batch_sizes, Iterable) or isinstance(batch_sizes, str):
+        is_scalar = isinstance(batch_sizes, np.ndarray) and batch_sizes.ndim == 0
+        is_other = is_scalar or isinstance(batch_sizes, (str, bytes, bytearray, Mapping))
+        if not isinstance(batch_sizes, Iterable) or is_other:
             raise ArgumentError(f"batch_sizes is {shown(batch_sizes)}; several integers are wanted")
         sizes = list(batch_sizes)
         for rows in sizes:

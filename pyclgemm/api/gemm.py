@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -9,7 +10,10 @@ import numpy as np
 import pyopencl as cl
 
 from ..codegen.config import Config
+from ..errors import FileError
+from ..host.caches import CacheWarning
 from ..host.process import switch
+from ..problem.product import Product
 from ..runtime.arguments import (
     ON_DEVICE,
     ArrayT,
@@ -22,7 +26,7 @@ from ..runtime.arrays import PackedMatrix
 from ..runtime.launcher import LaunchSequence
 from ..runtime.memory import new_array, through_device
 from ..runtime.queue_state import queue_state
-from .autotune import VARIABLE, autotune
+from .autotune import VARIABLE, autotune, is_tuned
 from .epilogue import NO_EPILOGUE, Epilogue, checked_epilogue
 from .prepare import (
     Call,
@@ -185,19 +189,31 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
         return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    is_tuned = call.config is None and switch(VARIABLE, default=False)
-    if is_tuned:
+    tunes = call.config is None and switch(VARIABLE, default=False)
+    tunes = tunes and not is_tuned(queue, product)  # by an earlier process
+    if tunes:
         out = call.out
         if out is None:
             out = new_array(queue, "out", shape, dtype, call.allocator)
         if call.wait_for:
             cl.wait_for_events(list(checked_events(call.wait_for)))
-        sequence = autotune(queue, product, call.arrays(out), (call.alpha, call.beta)).sequence
+        sequence = _tuned(queue, product, call, out)
     else:
         sequence = build_sequence(queue, *choose(queue, product, call.config))
-    prepared = Prepared(sequence, shape, dtype, call.config is None and not is_tuned)
+    prepared = Prepared(sequence, shape, dtype, call.config is None and not tunes)
     state.keep(key, prepared)
     return prepared
+
+
+def _tuned(queue: cl.CommandQueue, product: Product, call: Call, out: Any) -> LaunchSequence:
+    """The fastest launches, which are saved if the user's folder can be written."""
+    given = queue, product, call.arrays(out), (call.alpha, call.beta)
+    try:
+        return autotune(*given).sequence
+    except FileError as error:
+        message = f"{VARIABLE} has every process find the fastest kernels anew: {error}"
+        warnings.warn(message, CacheWarning, stacklevel=2)
+        return autotune(*given, save=False).sequence
 
 
 def run_on_device(queue: cl.CommandQueue, call: Call) -> tuple[Any, cl.Event | None]:

@@ -65,7 +65,7 @@ def source(product: Product, choice: Choice, traits: DeviceTraits) -> None:
     "--top",
     type=click.IntRange(min=1),
     default=1,
-    help="Number of kernels to list, the least predicted time first.",
+    help="Number of kernels to list, by predicted time; less certain ones count as longer.",
 )
 @options.choice_options
 def explain(product: Product, choice: Choice, traits: DeviceTraits, top: int) -> None:

@@ -48,7 +48,7 @@ def rounding_of(
     dtype: str, k: int, precision: Precision, result_dtype: str | None = None
 ) -> Rounding:
     """The rounding errors of a product with sums of length k, by the bound named above."""
-    if np.dtype(precision.arithmetic).kind == "i":
+    if np.dtype(precision.arithmetic).kind in "iu":
         return Rounding(0.0, 0.0, 0.0)
     eps, tiny = _spacing(precision.arithmetic)
     terms = (2 * k if is_complex(dtype) else k) * precision.terms

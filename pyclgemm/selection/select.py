@@ -74,9 +74,10 @@ class Choice:
 
     @functools.cached_property
     def alternatives(self) -> tuple[Choice, ...]:
-        """The other choices for the product, the least predicted time first.
+        """The other choices for the product, by predicted time.
 
-        Empty if the caller gave the configuration, and after a copy by pickle.
+        Less certain times count as longer, so their order may differ a little. Empty if the caller
+        gave the configuration, after a copy by pickle, and in what `autotune` returns.
 
         Examples
         --------

@@ -11,6 +11,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm.api import autotune as autotuning, gemm as gemm_module
+from pyclgemm.host.caches import CacheWarning
 from pyclgemm.selection.database import read_file
 from pyclgemm.selection.saving import user_file
 from tests.support.arrays import assert_gemm, draw, upload
@@ -148,6 +149,7 @@ REFUSED = [
     *(("seconds", value) for value in (0, -1, 3601, float("nan"), float("inf"), "1", None, True)),
     ("seconds", 1j),
     *(("batch_sizes", value) for one in (0, -3, 1.5, "16", None, True) for value in (one, [one])),
+    *(("batch_sizes", value) for value in (b"ab", {1: 2}, np.array(3))),
 ]
 
 
@@ -209,7 +211,68 @@ def test_first_calls_of_each_kind_are_tuned(fresh_queue, records, at_first_calls
     assert sorted(records()) == ["48x40x32", "7x40x32"]
     config = pyclgemm.explain(fresh_queue, a, b).config
     pyclgemm.gemm(fresh_queue, a, b, config=config)
+    # Another queue, as another process, finds the records.
+    other = cl.CommandQueue(fresh_queue.context)
+    assert_gemm(pyclgemm.gemm(other, a, b), a, b)
     assert at_first_calls.call_count == 2
+    pyclgemm.gemm(other, a[:9], b)
+    assert at_first_calls.call_count == 3
+
+
+def _as_lists(queue, a, b, out):
+    """A product of lists, whose results lie in another order, added to what is there."""
+    results = [out[index] for index in (3, 1, 0, 4, 2)]
+    pyclgemm.gemm_batched(queue, list(a), list(b), results, beta=1.0, out=results)
+    return out
+
+
+BATCHED = {
+    "lists": _as_lists,
+    "matmul": lambda queue, a, b, out: pyclgemm.matmul(a, b),
+    "one B": lambda queue, a, b, out: pyclgemm.matmul(a, b[2]),
+    "einsum": lambda queue, a, b, out: pyclgemm.einsum("bij,bjk->bik", a, b),
+    "rows apart": lambda queue, a, b, out: pyclgemm.matmul(a[:, ::2], b),
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_first_calls_of_batches(fresh_queue, records, at_first_calls, rng, name):
+    a, b, before = draw(rng, (5, 30, 31), (5, 31, 20), (5, 30, 20))
+    left, right, out = upload(fresh_queue, a, b, before)
+    result = BATCHED[name](fresh_queue, left, right, out).get()
+    assert at_first_calls.call_count == 1
+    for number in range(5):
+        if name == "lists":
+            place = (3, 1, 0, 4, 2)[number]
+            assert_gemm(result[place], a[number], b[number], before[place], beta=1.0)
+            continue
+        rows = np.s_[::2] if name == "rows apart" else np.s_[:]
+        assert_gemm(result[number], a[number][rows], b[2 if name == "one B" else number])
+
+
+def test_integers_that_wrap_are_tuned(queue, home, rng):
+    a = rng.integers(-(2**31), 2**31, (40, 50), np.int32)
+    b = rng.integers(-(2**31), 2**31, (50, 30), np.int32)
+    plan = pyclgemm.plan(queue, *upload(queue, a, b))
+    assert plan.autotune(top=3, seconds=60.0, save=False).reason.startswith("the fastest of 3")
+    plan.autotune(top=10**30, seconds=0.01, save=False)
+    assert np.array_equal(plan(*upload(queue, a, b)).get(), a @ b)
+
+
+def test_a_folder_that_cannot_be_written(fresh_queue, home, at_first_calls, monkeypatch, square):
+    (home / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "file"))
+    plan = pyclgemm.plan(fresh_queue, *square)
+    with patch.object(autotuning, "build_sequence") as build, raises(pyclgemm.FileError, "file"):
+        plan.autotune(**BRIEFLY)
+    assert not build.called  # it is known before the time is spent
+    monkeypatch.setattr(
+        gemm_module, "autotune",
+        lambda *given, **options: autotuning.autotune(*given, **BRIEFLY, **options),
+    )  # fmt: skip
+    with pytest.warns(CacheWarning, match="PYCLGEMM_AUTOTUNE has every process find"):
+        result = pyclgemm.gemm(fresh_queue, *square)
+    assert_gemm(result, *(one.get() for one in square))
 
 
 def test_a_first_call_waits_for_its_operands(fresh_queue, records, at_first_calls, rng):
