@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from ..errors import ArgumentError, UnsupportedError, shown
+from ..host.process import interrupts_blocked
 from ..host.runtimes import INTEL_WHEEL, installed_intel_library, loader_choices
 from .probe import is_software, summary
 from .traits import DeviceTraits, name_of, platform_name, traits_of, type_of
@@ -90,6 +91,12 @@ def preference(device: cl.Device) -> tuple[int, int, int]:
 
 def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
     """All devices, best first, and the platforms without devices."""
+    # pocl aborts the process if Ctrl-C ends a linker that one of its threads has started.
+    with interrupts_blocked():
+        return _listed()
+
+
+def _listed() -> tuple[list[cl.Device], list[FoundDevice]]:
     devices: list[cl.Device] = []
     empty: list[FoundDevice] = []
     try:

@@ -144,6 +144,22 @@ def ended_as_by_hand() -> Iterator[None]:
 
 
 @contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Have threads that start in a block, and processes that they start later, not see Ctrl-C.
+
+    A terminal sends it to all processes of a group. What comes meanwhile comes at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def postponed() -> Iterator[None]:
     """Delay SIGTERM and SIGHUP until the end of a block, which may take a few seconds."""
     received: list[int] = []

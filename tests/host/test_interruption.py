@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -222,3 +223,25 @@ def test_the_examples_of_the_first_page_as_scripts(device, tmp_path, number, wai
     environment = os.environ | _cold(tmp_path) | chosen
     output = ended(start_python("-c", script, environment=environment), 0)
     assert ("[[" in output) == ("print(" in script)
+
+
+THREADS = """
+import os, signal, threading, pyclgemm
+pyclgemm.devices()
+for thread in map(int, os.listdir("/proc/self/task")):
+    lines = open(f"/proc/self/task/{thread}/status").read().splitlines()
+    (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigBlk"))
+    print(thread == threading.main_thread().native_id, bool(mask >> signal.SIGINT - 1 & 1))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what threads block")
+def test_threads_that_runtimes_start_leave_ctrl_c_to_the_caller():
+    """pocl's start linkers, which inherit what they block, and abort if one is interrupted."""
+    run = subprocess.run(
+        [sys.executable, "-c", THREADS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = [line.split() for line in run.stdout.splitlines()]
+    assert ["True", "False"] in found
+    if any("Portable" in platform.name for platform in cl.get_platforms()):
+        assert ["False", "True"] in found
