@@ -176,7 +176,7 @@ def remeasured(
             better = max if step.job else min
             group[step.name] = new if old is None else better(old, new)
     ceilings, traits = Ceilings(**figures), traits_of(queue.device)
-    if _read(ceilings_folder() / traits.file_name) == asdict(known):
+    if _read(_file_of(traits)) == asdict(known):
         _keep(traits, ceilings)
     return ceilings
 
@@ -426,13 +426,18 @@ def ceilings_in_turn(
 ) -> Iterator[dict[str, Any]]:
     """Like `ceilings_of`, but yield the known figures by name after each measurement."""
     traits = traits_of(queue.device)
-    if not remeasure and (kept := _read(ceilings_folder() / traits.file_name)):
+    if not remeasure and (kept := _read(_file_of(traits))):
         yield kept
         return
     figures: dict[str, Any] = {}
     for figures in measure_ceilings(queue, report):
         yield figures
     _keep(traits, Ceilings(**figures))
+
+
+def _file_of(traits: DeviceTraits) -> Path:
+    """The file of a device and driver."""
+    return ceilings_folder() / traits.file_name
 
 
 def _keep(traits: DeviceTraits, ceilings: Ceilings) -> None:
@@ -442,7 +447,7 @@ def _keep(traits: DeviceTraits, ceilings: Ceilings) -> None:
         "ceilings": asdict(ceilings),
     }
     with contextlib.suppress(FileError):  # without the file they are measured again next time
-        write_whole(ceilings_folder() / traits.file_name, json.dumps(content, indent=1), _CEILINGS)
+        write_whole(_file_of(traits), json.dumps(content, indent=1), _CEILINGS)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

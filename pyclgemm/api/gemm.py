@@ -189,8 +189,8 @@ def prepare(queue: cl.CommandQueue, call: Call) -> Prepared:
         return prepared
     product = describe_product(call)
     shape, dtype = result_shape(call), np.dtype(product.problem.result_dtype)
-    tunes = call.config is None and switch(VARIABLE, default=False)
-    tunes = tunes and not is_tuned(queue, product)  # by an earlier process
+    is_asked = call.config is None and switch(VARIABLE, default=False)
+    tunes = is_asked and not is_tuned(queue, product)  # by an earlier process
     if tunes:
         out = call.out
         if out is None:

@@ -6,10 +6,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
 import distributed
-import numpy as np
 import pyopencl as cl
 
 from ..device.discovery import DEVICE_VARIABLE, choose_device
@@ -141,7 +141,7 @@ def _ranks(devices: Iterable[int | str] | None) -> list[int]:
         raise ArgumentError(f"devices is {shown(devices)}; a list of ranks or names is wanted")
     ranks = []
     for number, one in enumerate(devices):
-        if isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, np.integer, str)):
+        if isinstance(one, bool) or not isinstance(one, (Integral, str)):
             raise wrong_type(f"devices[{number}]", one, "a rank or a name")
         ranks.append(known.index(choose_device(str(one))))
     if not ranks:

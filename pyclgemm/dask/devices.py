@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import distributed
-import numpy as np
 from dask.utils import parse_bytes
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol.pickle import dumps
@@ -95,7 +95,7 @@ class Devices(WorkerPlugin):  # type: ignore[misc]
 def _bytes_of(given: Any) -> int:
     """The argument `cache_bytes` as a number, or an error."""
     wanted = 'a positive number of bytes or a text such as "8GB" is wanted'
-    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, np.integer, str)):
+    if isinstance(given, bool) or not isinstance(given, (Integral, str)):
         raise DtypeError(f"cache_bytes is {shown(given)}; {wanted}")
     try:
         found = int(parse_bytes(given) if isinstance(given, str) else given)

@@ -89,14 +89,10 @@ def preference(device: cl.Device) -> tuple[int, int, int]:
     return kind, device.max_compute_units * width, offers
 
 
+# pocl starts its threads here, and aborts the process if Ctrl-C ends a linker that one has started.
+@interrupts_blocked()
 def _list_devices() -> tuple[list[cl.Device], list[FoundDevice]]:
     """All devices, best first, and the platforms without devices."""
-    # pocl aborts the process if Ctrl-C ends a linker that one of its threads has started.
-    with interrupts_blocked():
-        return _listed()
-
-
-def _listed() -> tuple[list[cl.Device], list[FoundDevice]]:
     devices: list[cl.Device] = []
     empty: list[FoundDevice] = []
     try:

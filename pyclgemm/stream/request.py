@@ -186,9 +186,9 @@ def checked_call(
         )
     is_c_read = c is not None and bool(call.beta)
     destination = HostMatrix("out", out, written=True)
-    addend = None
+    addend, updates = None, is_c_read and is_same(c, out)
     if is_c_read:
-        addend = destination if is_same(c, out) else HostMatrix("c", c)
+        addend = destination if updates else HostMatrix("c", c)
     trans = [parse_transposition(name, value) for name, value in
              (("trans_a", call.trans_a), ("trans_b", call.trans_b))]  # fmt: skip
     depth = a.shape[1] if trans[0] == "N" else a.shape[0]
@@ -196,7 +196,7 @@ def checked_call(
         HostMatrix("a", a), HostMatrix("b", b), addend, destination,
         Epilogue(bias, epilogue.activation), call.alpha, call.beta if is_c_read else None,
         trans[0], trans[1], precision, 0 if call.alpha == 0 else int(depth),
-        np.dtype(_SUMS.get(result.name, result.name)), is_c_read and shares(c, out),
+        np.dtype(_SUMS.get(result.name, result.name)), updates,
         (shape[0], shape[1]), result,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from contextlib import nullcontext, suppress
 from numbers import Integral
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,9 @@ def is_same(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return _in_memory(one) == _in_memory(other) or _are_in_file(one, other) == "same"
+        here = _in_file(one)
+        is_mapped_twice = here is not None and here == _in_file(other)
+        return is_mapped_twice or _in_memory(one) == _in_memory(other)
     if type(one) is not type(other) or (one.shape, one.dtype) != (other.shape, other.dtype):
         return False  # as what compares its elements would read or refuse the other
     # Handles of one array of zarr or h5py are equal.
@@ -108,7 +110,12 @@ def shares(one: Any, other: Any) -> bool:
     """Whether two matrices share an element."""
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return is_same(one, other)
-    return np.shares_memory(one, other) or _are_in_file(one, other) != "apart"
+    if np.shares_memory(one, other):
+        return True
+    here, there = _in_file(one), _in_file(other)
+    if here is None or there is None or here[0] != there[0]:
+        return False
+    return entries_overlap(here[1], there[1])
 
 
 class HostMatrix:
@@ -208,16 +215,6 @@ def _in_file(array: NDArray[Any]) -> tuple[tuple[int, int], View] | None:
         view = View(array.shape, array.strides, array.dtype, offset)
         return (file.st_dev, file.st_ino), view
     return None
-
-
-def _are_in_file(one: NDArray[Any], other: NDArray[Any]) -> Literal["apart", "share", "same"]:
-    """How the parts of a file relate that two arrays are mapped from."""
-    here, there = _in_file(one), _in_file(other)
-    if here is None or there is None or here[0] != there[0]:
-        return "apart"
-    if here[1] == there[1]:
-        return "same"
-    return "share" if entries_overlap(here[1], there[1]) else "apart"
 
 
 def _forget_pages(low: int, high: int) -> None:
