@@ -42,10 +42,6 @@ _CACHED = 0.25
 #: reached this part of its speed for several; times of others still correct predictions. The second
 #: part is for other devices than those that were measured.
 _NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.9, 2
-#: If there are more times than this, those of built-in files count only if they reach this part of
-#: the speed of the fastest one on the same product. On an H200, predictions and choices were as
-#: good without the slower ones, and the first choice of a type took down to 0.6 of the time.
-_MANY_TIMES, _TELLING = 1000, 0.85
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 
@@ -103,7 +99,7 @@ class Knowledge:
         lent = [
             (file, record) for file, entry in entries if entry.like for record in entry.like.own
         ]
-        self._take_times(_telling([*measured, *lent]))
+        self._take_times([*measured, *lent])
         self._candidates: dict[tuple[str, PackedLayout | None], Candidates] = {}
 
     def _completed(self, ceilings: Ceilings | None) -> Ceilings:
@@ -215,22 +211,6 @@ class Knowledge:
         if candidates is None:
             candidates = self._candidates[key] = Candidates(self, problem)
         return candidates.ranking(problem)
-
-
-def _telling(measured: list[tuple[DatabaseFile, Record]]) -> list[tuple[DatabaseFile, Record]]:
-    """The records that predictions learn from: of many built-in ones, those near the fastest."""
-    if len(measured) <= _MANY_TIMES:
-        return measured
-    products = [(file.path, record.product) for file, record in measured]
-    fastest: dict[Hashable, float] = {}
-    for product, (_, record) in zip(products, measured, strict=True):
-        fastest[product] = max(record.gflops or 0.0, fastest.get(product, 0.0))
-    return [
-        (file, record)
-        for product, (file, record) in zip(products, measured, strict=True)
-        if not (file.built_in and record.sample)
-        or (record.gflops or 0.0) >= _TELLING * fastest[product]
-    ]
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:

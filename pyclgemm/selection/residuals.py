@@ -114,12 +114,12 @@ class Residuals:
             slopes = _TREND * of_parts[:, times]
             covariance += slopes.T.astype(np.float32) @ of_parts[:, times].astype(np.float32)
             covariance[np.diag_indices(len(covariance))] += np.float32(_NOISE[device])
-            root = _inverse_of_root(covariance)
-            weights = _solved(root, errors[times])
+            root = _Root(covariance)
+            right = errors[times, None].astype(np.float32)
+            weights = root.backward(root.forward(right))[:, 0].astype(float)
             self.weights[times] = weights
             self.slopes[name] = slopes @ weights
-            # What each time would be off by if it were left out (Rasmussen and Williams, 5.4.2).
-            self.spreads[name] = _spread(weights / np.einsum("ij,ij->j", root, root))
+            self.spreads[name] = _spread(_left_out(root, weights))
 
     def spread(self, family: str) -> float:
         """How far predictions of a family are off, as a logarithm."""
@@ -134,25 +134,57 @@ class Residuals:
         return self._kept[layout]
 
 
-#: Rows of the matrices whose Cholesky factor is inverted by NumPy.
-_FEW_ROWS = 128
+#: Columns of a block of a Cholesky factor, and the most times that are left out in turn.
+_BLOCK, _LEFT_OUT = 256, 512
 
 
-def _inverse_of_root(matrix: Single) -> Single:
-    """The inverse of the Cholesky factor of a matrix, by halves: most of it are products.
+class _Root:
+    """The Cholesky factor of a matrix, by blocks of columns: most of the work are products.
 
-    NumPy's factors and inverses of thousands of rows take two to three times as long.
+    The matrix is overwritten. NumPy's own factors of thousands of rows take two to three times as
+    long (G. Golub and C. Van Loan, "Matrix Computations", 4.2.9).
     """
-    half = len(matrix) // 2
-    if half < _FEW_ROWS // 2:
-        return np.linalg.inv(np.linalg.cholesky(matrix))
-    upper = _inverse_of_root(matrix[:half, :half])
-    beside = matrix[half:, :half] @ upper.T
-    lower = _inverse_of_root(matrix[half:, half:] - beside @ beside.T)
-    inverse = np.zeros_like(matrix)
-    inverse[:half, :half], inverse[half:, half:] = upper, lower
-    inverse[half:, :half] = -lower @ (beside @ upper)
-    return inverse
+
+    def __init__(self, matrix: Single) -> None:
+        self._lower = matrix
+        self._blocks = [slice(i, i + _BLOCK) for i in range(0, len(matrix), _BLOCK)]
+        #: The inverses of the blocks on the diagonal.
+        self._inverses: list[Single] = []
+        for block in self._blocks:
+            below = matrix[block.start :, block]
+            below -= matrix[block.start :, : block.start] @ matrix[block, : block.start].T
+            inverse = np.linalg.inv(np.linalg.cholesky(below[:_BLOCK]))
+            below[_BLOCK:] = below[_BLOCK:] @ inverse.T
+            self._inverses.append(inverse)
+
+    def forward(self, right: Single) -> Single:
+        """The solution x of L x = `right`, a matrix, for the factor L."""
+        x = right.copy()
+        for block, inverse in zip(self._blocks, self._inverses, strict=True):
+            x[block] = inverse @ (x[block] - self._lower[block, : block.start] @ x[: block.start])
+        return x
+
+    def backward(self, right: Single) -> Single:
+        """The solution x of L^T x = `right`."""
+        x = right.copy()
+        for block, inverse in zip(self._blocks[::-1], self._inverses[::-1], strict=True):
+            below = slice(block.stop, None)
+            x[block] = inverse.T @ (x[block] - self._lower[below, block].T @ x[below])
+        return x
+
+
+def _left_out(root: _Root, weights: Column) -> Column:
+    """What times would be off by if each were left out (Rasmussen and Williams, 5.4.2).
+
+    Of many times, an even selection.
+    """
+    count = len(weights)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _LEFT_OUT)).astype(int))
+    units = np.zeros((count, len(chosen)), np.float32)
+    units[chosen, range(len(chosen))] = 1
+    columns = root.forward(units)
+    errors: Column = weights[chosen] / np.einsum("ij,ij->j", columns, columns)
+    return errors
 
 
 def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers]:
@@ -166,12 +198,6 @@ def _spread_out(matrix: Matrix, numbers: Numbers) -> Single:
     # Half of the digits take half of the time, and errors need no more.
     wide: Single = matrix.astype(np.float32).take(numbers, axis=0).take(numbers, axis=1)
     return wide
-
-
-def _solved(root: NDArray[Any], right: Column) -> Column:
-    """The solution of a system of equations; `root` is the inverse of its Cholesky factor."""
-    solution: Column = (root.T @ (root @ right.astype(np.float32))).astype(float)
-    return solution
 
 
 def _spread(errors: Column) -> float:

@@ -176,25 +176,18 @@ def test_a_record_of_other_cores_does_not_decide(core):
     assert slow in known.candidates
 
 
-@pytest.mark.parametrize(
-    ("times", "built_in", "speed", "counts"),
-    [(1000, True, 0.8, False), (1000, True, 0.9, True), (1000, False, 0.8, True),
-     (900, True, 0.8, True)],
-)  # fmt: skip
-def test_of_many_built_in_times_those_far_from_the_fastest_do_not_count(
-    times, built_in, speed, counts
-):
+@pytest.mark.parametrize("speed", [0.9, 0.3])
+def test_among_many_times_one_far_from_the_fastest_corrects_predictions_too(speed):
     late = replace(slower("1024x1024x1024", 4), sample=True)
     fastest = recorded("1024x1024x1024", SMALL, late.gflops / speed)
-    others = [recorded(f"{16 + n}x64x64", DIRECT, 10.0) for n in range(times - 2)]
+    others = [recorded(f"{16 + n}x64x64", DIRECT, 10.0) for n in range(1000)]
     records = [late, fastest, *others, recorded("32x32x32", LARGE)]
-    database = a_database(replace(measured(records), built_in=built_in))
+    database = a_database(replace(measured(records), built_in=True))
     near = problem_of("1024x1024x1100")
     ranked = known_of(near, gpu(), database).ranking(near).ordered(near)
     (expected,) = (one.seconds for one in ranked if one.config == LARGE)
     (predicted,) = db.predict([LARGE], near, gpu(), database)
-    assert (expected > 1.3 * predicted) == counts
-    assert (expected == pytest.approx(predicted)) != counts
+    assert expected > 1.3 * predicted
 
 
 def test_a_surprising_time_counts_less_on_a_cpu_whose_times_are_noisy():

@@ -16,8 +16,8 @@ from pyclgemm.selection.residuals import Residuals
 
 H100 = typical_traits("sm_90")
 TYPES = "float64", "F64_F64_F64"
-#: Times of the families that are taken; more than are inverted without being halved.
-COUNTS = {"matrix": 200, "gemv": 40}
+#: Times of the families that are taken: more and fewer than a block of the factor has columns.
+COUNTS = {"matrix": residuals._BLOCK + 44, "gemv": 40}
 
 
 def a_table(samples):
@@ -94,6 +94,23 @@ def test_weights_and_left_out_errors_are_those_of_the_equations(learnt, family):
     squares = count * prior + np.sum(np.square(left_out))
     expected = math.sqrt(squares / (count + len(errors)))
     assert found.spread(family) == pytest.approx(expected, rel=1e-3)
+
+
+def test_of_many_times_an_even_selection_is_left_out():
+    rng, count = np.random.default_rng(3), residuals._LEFT_OUT + 100
+    half = rng.standard_normal((count, 20)) / 5
+    covariance, errors = half @ half.T + 0.1 * np.eye(count), rng.standard_normal(count)
+    exact = np.linalg.inv(covariance)
+    expected = exact @ errors / np.diag(exact)
+    root = residuals._Root(covariance.astype(np.float32))
+    found = residuals._left_out(root, exact @ errors)
+    assert len(found) == residuals._LEFT_OUT
+    # Each is the error of one of the times, in their order, from the first to the last.
+    apart = np.abs(found[:, None] - expected)
+    assert apart.min(1).max() < 2.0**-22 * np.linalg.cond(covariance) * np.abs(errors).max()
+    at = apart.argmin(1)
+    assert (at[0], at[-1]) == (0, count - 1)
+    assert set(np.diff(at)) == {1, 2}
 
 
 def test_a_family_without_times_has_the_typical_error(learnt):
