@@ -105,20 +105,19 @@ class Residuals:
             different, of_kernel = _distinct(kernels[times])
             own, packs, features = np.split(different, [1, 2], axis=1)
             squares = _squares(features, features) + np.square(packs - packs.T)
-            covariance = _spread_out(_covariance(own == own.T, squares), of_kernel)
+            alike = _covariance(own == own.T, squares)
             products, of_product = _distinct(self.numbers[times])
             sizes_here = self.octaves.T[products]
             near = _nearness(_squares(sizes_here, sizes_here))
             near *= likeness[np.ix_(self._layouts[products], self._layouts[products])]
-            covariance *= _spread_out(near, of_product)
-            slopes = _TREND * of_parts[:, times]
-            covariance += slopes.T.astype(np.float32) @ of_parts[:, times].astype(np.float32)
+            parts_here = of_parts[:, times]
+            covariance = _between_times((alike, of_kernel), (near, of_product), parts_here)
             covariance[np.diag_indices(len(covariance))] += np.float32(_NOISE[device])
             root = _Root(covariance)
             right = errors[times, None].astype(np.float32)
             weights = root.backward(root.forward(right))[:, 0].astype(float)
             self.weights[times] = weights
-            self.slopes[name] = slopes @ weights
+            self.slopes[name] = _TREND * parts_here @ weights
             self.spreads[name] = _spread(_left_out(root, weights))
 
     def spread(self, family: str) -> float:
@@ -142,7 +141,7 @@ class _Root:
     """The Cholesky factor of a matrix, by blocks of columns: most of the work are products.
 
     The matrix is overwritten. NumPy's own factors of thousands of rows take two to three times as
-    long (G. Golub and C. Van Loan, "Matrix Computations", 4.2.9).
+    long (G. Golub and C. Van Loan, "Matrix Computations", section 4.2, has block forms).
     """
 
     def __init__(self, matrix: Single) -> None:
@@ -193,11 +192,29 @@ def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers]:
     return different, numbers.reshape(-1)
 
 
-def _spread_out(matrix: Matrix, numbers: Numbers) -> Single:
-    """A matrix with a row and a column for each of some numbers of rows and columns of another."""
-    # Half of the digits take half of the time, and errors need no more.
-    wide: Single = matrix.astype(np.float32).take(numbers, axis=0).take(numbers, axis=1)
-    return wide
+def _between_times(
+    kernels: tuple[Matrix, Numbers], products: tuple[Matrix, Numbers], of_parts: Terms
+) -> Single:
+    """The covariance of the errors of all times, without the noise of measurements.
+
+    The matrices have the covariance of different kernels and the correlation of different products;
+    the numbers tell which of them each time is of. `of_parts` has the shares of each time's parts.
+    """
+    # Half of the digits take half of the time, and errors need no more. A few rows at a time stay
+    # in the processor's cache.
+    (alike, of_kernel), (near, of_product) = (
+        (matrix.astype(np.float32), numbers) for matrix, numbers in (kernels, products)
+    )
+    trend = (math.sqrt(_TREND) * of_parts).astype(np.float32)
+    covariance = np.empty((len(of_kernel),) * 2, np.float32)
+    for first in range(0, len(covariance), _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        part = covariance[rows]
+        np.matmul(trend[:, rows].T, trend, out=part)
+        of_pairs = alike[of_kernel[rows]].take(of_kernel, axis=1)
+        of_pairs *= near[of_product[rows]].take(of_product, axis=1)
+        part += of_pairs
+    return covariance
 
 
 def _spread(errors: Column) -> float:
