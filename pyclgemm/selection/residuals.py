@@ -105,13 +105,13 @@ class Residuals:
             different, of_kernel = _distinct(kernels[times])
             own, packs, features = np.split(different, [1, 2], axis=1)
             squares = _squares(features, features) + np.square(packs - packs.T)
-            alike = _covariance(own == own.T, squares)
+            alike = _covariance(own == own.T, squares).astype(np.float32)
             products, of_product = _distinct(self.numbers[times])
             sizes_here = self.octaves.T[products]
             near = _nearness(_squares(sizes_here, sizes_here))
             near *= likeness[np.ix_(self._layouts[products], self._layouts[products])]
-            parts_here = of_parts[:, times]
-            covariance = _between_times((alike, of_kernel), (near, of_product), parts_here)
+            near, parts_here = near.astype(np.float32), of_parts[:, times]
+            covariance = _between_times(alike, of_kernel, near, of_product, parts_here)
             covariance[np.diag_indices(len(covariance))] += np.float32(_NOISE[device])
             root = _Root(covariance)
             right = errors[times, None].astype(np.float32)
@@ -133,7 +133,7 @@ class Residuals:
         return self._kept[layout]
 
 
-#: Columns of a block of a Cholesky factor, and the most times that are left out in turn.
+#: Rows or columns of a block of a matrix, and the most times that are left out in turn.
 _BLOCK, _LEFT_OUT = 256, 512
 
 
@@ -178,7 +178,7 @@ def _left_out(root: _Root, weights: Column) -> Column:
     Of many times, an even selection.
     """
     count = len(weights)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _LEFT_OUT)).astype(int))
+    chosen = np.linspace(0, count - 1, min(count, _LEFT_OUT)).astype(int)
     units = np.zeros((count, len(chosen)), np.float32)
     units[chosen, range(len(chosen))] = 1
     columns = root.forward(units)
@@ -193,18 +193,15 @@ def _distinct(keys: NDArray[Any]) -> tuple[NDArray[Any], Numbers]:
 
 
 def _between_times(
-    kernels: tuple[Matrix, Numbers], products: tuple[Matrix, Numbers], of_parts: Terms
+    alike: Single, of_kernel: Numbers, near: Single, of_product: Numbers, of_parts: Terms
 ) -> Single:
     """The covariance of the errors of all times, without the noise of measurements.
 
-    The matrices have the covariance of different kernels and the correlation of different products;
+    `alike` is the covariance of different kernels, `near` the correlation of different products;
     the numbers tell which of them each time is of. `of_parts` has the shares of each time's parts.
     """
     # Half of the digits take half of the time, and errors need no more. A few rows at a time stay
     # in the processor's cache.
-    (alike, of_kernel), (near, of_product) = (
-        (matrix.astype(np.float32), numbers) for matrix, numbers in (kernels, products)
-    )
     trend = (math.sqrt(_TREND) * of_parts).astype(np.float32)
     covariance = np.empty((len(of_kernel),) * 2, np.float32)
     for first in range(0, len(covariance), _BLOCK):
