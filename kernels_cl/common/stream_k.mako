@@ -24,7 +24,9 @@
 ## `sums`: the number of a tile's partial sums; `of`: their unit, for a comment.
 <%def name="defines(sums='MWG * NWG', of='elements')" filter="trim">
 typedef ${split_k.counts} slab_count;  // slabs of all divided tiles, times work-groups
+% if not split_k.by_pairs:
 #define FAN_IN ${split_k.fan_in}  // most partial sums that are added up in one step
+% endif
 #define TILE_SUMS (${sums})  // ${of} of a tile's partial sums
 </%def>
 
@@ -111,31 +113,27 @@ ${next_product()}
         const int lowest = group_of(beginning, divided, groups);
         const int contributors = group_of(beginning + slabs - 1, divided, groups) - lowest + 1;
         int rank = group - lowest;
+        ${join_pairs(each_sum) if split_k.by_pairs else join_many(each_sum)}
+        if (rank < 0) {
+% if split_k.end:
+            ${split_k.end}
+% endif
+            continue;
+        }
+    }
+</%def>
+
+## Of many partial sums: the last work-group to arrive loads all of them.
+<%def name="join_many(each_sum)" filter="trim">
         // A tree of one or two levels: the last of `neighbours` work-groups to arrive adds up their sums and continues.
         const int neighbours = max(FAN_IN, (int)ceil(sqrt((float)contributors)));
         __global int *level = counters;
         #pragma unroll 1
         for (int distance = 1; distance < contributors && rank >= 0; distance *= neighbours) {
-            const long own_slot = slot_of(lowest + rank, rank == 0);
-            __global ${split_k.type} *sums = partial_sums + own_slot * TILE_SUMS + ${split_k.own};
-            <%call expr="if_has_sums(split_k.sliced)">
-            <%call expr="each_sum()">
-                sums[${split_k.index}] = ${split_k.sum};
-            </%call>
-            </%call>
+            ${store(each_sum)}
             const int leader = rank / (distance * neighbours) * (distance * neighbours);
             const int members = min(neighbours, (contributors - leader + distance - 1) / distance);
-            __global int *counter = level + slot_of(lowest + leader, leader == 0);
-            // All sums of the work-group reach memory before its arrival is counted.
-            device_fence();
-            ${split_k.wait}
-            if (${split_k.first}) {
-                arrived = atomic_inc(counter) + 1;
-                if (arrived == members) {
-                    *counter = 0;  // ready for the next launch
-                }
-            }
-            ${split_k.wait}
+            ${arrive("members")}
             rank = arrived == members ? leader : -1;
             level += 2 * groups;
             if (rank >= 0${" && slice == 0" if split_k.sliced else ""}) {
@@ -146,6 +144,61 @@ ${next_product()}
                 #pragma unroll ${split_k.unrolling}
                 for (int member = 0; member < members; ++member) {
                     const int from = leader + member * distance;
+                    ${add(each_sum)}
+                }
+            }
+        }
+</%def>
+
+## Of pairs: the last work-group to arrive adds the other's sums to its own, which stay in registers.
+<%def name="join_pairs(each_sum)" filter="trim">
+        // A binary tree: the last of two work-groups to arrive adds the other's sums to its own and continues.
+        __global int *level = counters;
+        #pragma unroll 1
+        for (int distance = 1; distance < contributors && rank >= 0; distance *= 2, level += 2 * groups) {
+            const int from = rank ^ distance;  // the other one
+            if (from >= contributors) {
+                continue;  // it does not exist
+            }
+            ${store(each_sum)}
+            const int leader = min(rank, from);
+            ${arrive("2")}
+            rank = arrived == 2 ? leader : -1;
+            if (rank >= 0${" && slice == 0" if split_k.sliced else ""}) {
+                device_fence();
+                ${add(each_sum)}
+            }
+        }
+</%def>
+
+## Stores the sums of this work-group.
+<%def name="store(each_sum)" filter="trim">
+            const long own_slot = slot_of(lowest + rank, rank == 0);
+            __global ${split_k.type} *sums = partial_sums + own_slot * TILE_SUMS + ${split_k.own};
+            <%call expr="if_has_sums(split_k.sliced)">
+            <%call expr="each_sum()">
+                sums[${split_k.index}] = ${split_k.sum};
+            </%call>
+            </%call>
+</%def>
+
+## Counts the arrival of this work-group among the ones that follow `leader`, of which there are `wanted`.
+<%def name="arrive(wanted)" filter="trim">
+            __global int *counter = level + slot_of(lowest + leader, leader == 0);
+            // All sums of the work-group reach memory before its arrival is counted.
+            device_fence();
+            ${split_k.wait}
+            if (${split_k.first}) {
+                arrived = atomic_inc(counter) + 1;
+                if (arrived == ${wanted}) {
+                    *counter = 0;  // ready for the next launch
+                }
+            }
+            ${split_k.wait}
+</%def>
+
+## Adds the sums of the work-group `from`.
+<%def name="add(each_sum)" filter="trim">
                     const long slot = slot_of(lowest + from, from == 0);
                     const __global ${split_k.type} *sums = partial_sums + slot * TILE_SUMS + ${split_k.own};
                     <%call expr="each_sum()">
@@ -155,14 +208,4 @@ ${next_product()}
                         ${split_k.sum} += sums[${split_k.index}];
                         % endif
                     </%call>
-                }
-            }
-        }
-        if (rank < 0) {
-% if split_k.end:
-            ${split_k.end}
-% endif
-            continue;
-        }
-    }
 </%def>

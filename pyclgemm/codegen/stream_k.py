@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,12 @@ Column = NDArray[np.float64]
 #: Most partial sums of a tile that are added up in one step; more take two steps.
 FAN_IN = 12
 
+#: Most sums of a work-item that adds up many partial sums in a step. One with more has too few
+#: registers left to load them ahead, and adds those of one other work-group in each step: with 192
+#: sums (wgmma, 256 x 192) products on an H200 took 0.6 to 0.9 of the time, with up to 144 as long.
+_MOST_TO_JOIN_MANY = 150
+PAIRS = 2
+
 #: Fewest slabs of k for which a work-group is worthwhile.
 LEAST_SLABS = 2
 
@@ -24,6 +29,11 @@ _JOINED_SUMS = 128
 
 #: The time to read and add one more tile of partial sums, relative to that of a step of joining.
 _ADDING = 0.12
+
+
+def fan_in(own_sums: int) -> int:
+    """Most partial sums of a tile that are added up in one step by work-items with so many sums."""
+    return FAN_IN if own_sums <= _MOST_TO_JOIN_MANY else PAIRS
 
 
 def _neighbours(sums: int | Column) -> Column:
@@ -37,6 +47,7 @@ class Division:
 
     groups: int  # work-groups
     rounds: int  # tiles that each computes whole, before the remaining tiles are divided
+    fan_in: int = FAN_IN  # partial sums of a tile that are added up in one step
 
     @property
     def slots(self) -> int:
@@ -45,15 +56,16 @@ class Division:
 
     @property
     def counters(self) -> int:
-        """Counters of arrivals: one for each slot in both steps of adding."""
-        return 2 * self.slots
+        """Counters of arrivals: one for each slot in each step of adding."""
+        steps = 2 if self.fan_in == FAN_IN else (self.groups - 1).bit_length()
+        return steps * self.slots
 
     def group_of(self, slab: int, divided: int) -> int:
         """The work-group that multiplies a slab of the `divided` ones."""
         return ((slab + 1) * self.groups - 1) // divided
 
     def partial_sums(self, tiles: int, slabs: int) -> int:
-        """How often sums of a tile are written: by each work-group, and again for a second step."""
+        """How often sums of a tile are written: by each work-group, and again for later steps."""
         divided = (tiles - self.rounds * self.groups) * slabs
         written = 0
         for beginning in range(0, divided, slabs):
@@ -61,10 +73,10 @@ class Division:
                 self.group_of(slab, divided) for slab in (beginning, beginning + slabs - 1)
             )
             contributors = highest - lowest + 1
-            if contributors > 1:
-                written += contributors
-            if contributors > FAN_IN:
-                written += math.ceil(contributors / _neighbours(contributors))
+            neighbours = PAIRS if self.fan_in == PAIRS else int(_neighbours(contributors))
+            while contributors > 1:
+                written += contributors - (self.fan_in == PAIRS and contributors % 2)
+                contributors = math.ceil(contributors / neighbours)
         return written
 
 
@@ -89,9 +101,10 @@ class StreamK:
     type: str = "element"  # C type of a sum
     add: str = ""  # a function that adds two sums; empty for the operator
     sliced: bool = False  # whether only the first slice has sums
-    fan_in: ClassVar[int] = FAN_IN
+    fan_in: int = FAN_IN  # partial sums that are added up in one step
 
     def __post_init__(self) -> None:
+        self.by_pairs = self.fan_in == PAIRS
         # The C type of the number of slabs of all divided tiles (less than two rounds) times the
         # number of work-groups. Divisions of 64 bits take many instructions, which delay a group's
         # first load.
@@ -112,7 +125,9 @@ class StreamK:
         )
 
 
-def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
+def divide(
+    tiles: int, slabs: int, groups: int, joining: float, fan_in: int = FAN_IN
+) -> Division:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
     Work-groups compute whole tiles as long as that keeps all of them busy. The slabs of the last
@@ -121,15 +136,17 @@ def divide(tiles: int, slabs: int, groups: int, joining: float) -> Division:
     """
     groups = min(groups, max(tiles, tiles * slabs // LEAST_SLABS))
     if tiles % groups == 0:
-        return Division(groups, tiles // groups)
+        return Division(groups, tiles // groups, fan_in)
     if tiles > groups:
-        return Division(groups, tiles // groups - 1)
-    (parts,), _, _ = few_tiles(*np.array([[tiles], [slabs], [groups], [joining]], float))
-    return Division(tiles, 1) if parts == 1 else Division(round(tiles * parts), 0)
+        return Division(groups, tiles // groups - 1, fan_in)
+    case = np.array([[tiles], [slabs], [groups], [joining], [fan_in]], float)
+    (parts,), _, _ = few_tiles(*case)
+    groups, rounds = (tiles, 1) if parts == 1 else (round(tiles * parts), 0)
+    return Division(groups, rounds, fan_in)
 
 
 def few_tiles(
-    tiles: Column, slabs: Column, groups: Column, joining: Column
+    tiles: Column, slabs: Column, groups: Column, joining: Column, fan_in: Column
 ) -> tuple[Column, Column, Column]:
     """Divide tiles that are fewer than work-groups, in each of many cases.
 
@@ -151,10 +168,12 @@ def few_tiles(
     uneven = sums[4] > parts[4]
     sums[4] += uneven
     twice = sums > FAN_IN
-    steps = 1.0 + twice
-    steps[4] += uneven
+    by_pairs = fan_in == PAIRS
+    steps = np.where(by_pairs, np.ceil(np.log2(sums)), 1.0 + twice)
     neighbours = _neighbours(sums)
     sums = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
+    sums = np.where(by_pairs, steps, sums)
+    steps[4] += uneven
     whole = parts == 1
     steps[whole] = sums[whole] = 0
     durations = np.ceil(slabs / parts) + joining * (steps + _ADDING * sums)

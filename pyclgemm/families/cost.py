@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ..codegen.config import VECTOR_BYTES
 from ..codegen.element import stored_bytes
-from ..codegen.stream_k import LEAST_SLABS, few_tiles
+from ..codegen.stream_k import FAN_IN, LEAST_SLABS, few_tiles
 from ..device.ceilings import Ceilings, unit_name
 from ..device.traits import DeviceTraits
 from ..problem.matrix import MAX_ALIGNMENT
@@ -56,6 +56,7 @@ class Work:
     multiply: float  # seconds of the multiply-adds of a slab
     fill: int = 0  # work-groups of a compute unit that split k loops; 0: a group for each tile
     joining: float = JOINING  # slabs in the time of a step that joins partial sums, with `fill`
+    fan_in: int = FAN_IN  # partial sums that are added up in one step
     resident: int = 1  # work-groups of a compute unit at a time
     alone: float = 1.0  # factor of the time of multiplying if a work-group is alone on its unit
     rounds: float = 1.0  # latencies of a tile: its first slab, each step that joins sums
@@ -444,7 +445,8 @@ class WorkTable:
         few = np.flatnonzero(tiles < most)
         if len(few):
             at, tiles, slabs = fills[few], tiles[few], slabs[few]
-            parts, steps[at], sums[at] = few_tiles(tiles, slabs, most[few], w["joining"][at])
+            rules = w["joining"][at], w["fan_in"][at]
+            parts, steps[at], sums[at] = few_tiles(tiles, slabs, most[few], *rules)
             groups[at] = np.round(tiles * parts)
             longest[at] = np.ceil(tiles * slabs / groups[at])
         return groups, longest, steps, sums

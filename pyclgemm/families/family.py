@@ -19,7 +19,7 @@ from ..codegen.element import ElementType, stored_bytes
 from ..codegen.launch import Schedule, gemm_launch
 from ..codegen.pack import PackedForm, pack_operands
 from ..codegen.source import KernelSource
-from ..codegen.stream_k import Division, divide, slab_count, tile_count
+from ..codegen.stream_k import FAN_IN, Division, divide, slab_count, tile_count
 from ..device.ceilings import Ceilings, typical_ceilings
 from ..device.traits import DeviceTraits
 from ..problem.bounds import out_of_bounds
@@ -80,13 +80,15 @@ _JOINING = 3e-6
 class Tile:
     """The rows and columns of the result that are computed at once, and the depth of a slab of k.
 
-    `fill` is FILL: work-groups of each compute unit that split the k loops of all tiles.
+    `fill` is FILL: work-groups of each compute unit that split the k loops of all tiles; `fan_in`
+    is how many partial sums are added up in one step.
     """
 
     rows: int
     columns: int
     depth: int = 1
     fill: int = 0
+    fan_in: int = FAN_IN
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,8 @@ class Family(ABC, Generic[C]):
         if tile.fill:
             slabs = slabs or slab_count(problem.k, tile.depth)
             joining = self.joining_slabs(problem, config, traits)
-            division = divide(groups, slabs, tile.fill * traits.compute_units, joining)
+            most = tile.fill * traits.compute_units
+            division = divide(groups, slabs, most, joining, tile.fan_in)
             element = ElementType(problem.dtype, problem.precision.arithmetic)
             groups = division.groups
             values["rounds"] = division.rounds
@@ -318,7 +321,7 @@ class Family(ABC, Generic[C]):
         # Of a tile of 64 x 64: the slabs and the sums of larger ones take longer alike.
         multiply = work.multiply * 64 * 64 / (work.rows * work.columns)
         slab = self.coefficients.multiply * multiply + self.coefficients.slab * work.exposed
-        return replace(work, joining=_JOINING / slab)
+        return replace(work, joining=_JOINING / slab, fan_in=self.tile(config).fan_in)
 
     def access(self, config: C, costs: Costs, place: Place) -> Access:
         """The terms of the work that depend on how a matrix lies, as the kernel sees it."""

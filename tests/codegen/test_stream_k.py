@@ -1,5 +1,6 @@
 """Stream-K: how work-groups divide slabs, what a launch gets, and the sums on devices."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import pyclgemm
 from pyclgemm.codegen.stream_k import (
     FAN_IN,
     LEAST_SLABS,
+    PAIRS,
     Division,
     StreamK,
     divide,
@@ -28,7 +30,11 @@ from tests.support.reference import assert_close, expected_gemm
 
 INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
 DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
-EVERY_FAMILY = pytest.mark.parametrize("config", [INDIRECT, DIRECT], ids=["indirect", "direct"])
+#: With so many sums of a work-item that work-groups join them by pairs.
+MANY_SUMS = replace(INDIRECT, MWG=32, NWG=32, MDIMC=2, NDIMC=2, MDIMA=2, NDIMB=2, LANES_M=2)
+CONFIGS = {"indirect": INDIRECT, "direct": DIRECT, "pairs": MANY_SUMS}
+EVERY_FAMILY = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+EVERY_FAN_IN = pytest.mark.parametrize("fan_in", [FAN_IN, PAIRS])
 
 
 def count_type(slabs, groups):
@@ -77,14 +83,15 @@ def test_divisions_if_joining_takes_as_long_as_ten_slabs(tiles, slabs, groups, w
     assert divide(tiles, slabs, groups, joining=10) == wanted
 
 
+@EVERY_FAN_IN
 @given(st.integers(1, 300), st.integers(2, 500), st.integers(2, 600), st.floats(1e-3, 1e3))
-def test_the_steps_and_sums_of_few_tiles(tiles, slabs, groups, joining):
+def test_the_steps_and_sums_of_few_tiles(fan_in, tiles, slabs, groups, joining):
     groups = min(groups, tiles * slabs // LEAST_SLABS)
     if groups <= tiles:
         return
-    case = np.array([[tiles], [slabs], [groups], [joining]], float)
+    case = np.array([[tiles], [slabs], [groups], [joining], [fan_in]], float)
     (parts,), (steps,), (sums,) = few_tiles(*case)
-    division = divide(tiles, slabs, groups, joining)
+    division = divide(tiles, slabs, groups, joining, fan_in)
     contributors = [
         division.group_of(end, tiles * slabs)
         - division.group_of(end - slabs + 1, tiles * slabs)
@@ -92,7 +99,11 @@ def test_the_steps_and_sums_of_few_tiles(tiles, slabs, groups, joining):
         for end in range(slabs - 1, tiles * slabs, slabs)
     ]
     if parts == 1:
-        assert (division, steps, sums) == (Division(tiles, 1), 0, 0)
+        assert (division, steps, sums) == (Division(tiles, 1, fan_in), 0, 0)
+    elif fan_in == PAIRS:
+        # Each step adds the sums of one other work-group. In uneven parts there may be one more.
+        least = math.ceil(math.log2(max(contributors)))
+        assert least <= sums <= steps <= math.ceil(math.log2(max(contributors) + 1)) + parts % 1 + 1
     elif max(contributors) > FAN_IN + 1:
         assert steps >= 2
         assert sums < max(contributors) + 2
@@ -205,9 +216,9 @@ def test_every_slab_is_added_once(queue, config, fill, sizes):
 LARGE = replace(DIRECT, WGD=64, NWGD=128, NDIMCD=8, NDIMBD=8, VWMD=4, VWND=4, PADA=0, PADB=0)
 #: Configuration, least number of groups, and sizes.
 JOINED = [
-    # One tile for 9, 40 and 80 groups: a tree of two levels, the last wider than 8.
+    # One tile for 9, 40 and 80 groups: a tree of two levels, the last wider than 8, or of seven.
     *((config, fewest, (rows, 11, 1500))
-      for config in (INDIRECT, DIRECT) for fewest in (9, 40, 80) for rows in (13, 30)),
+      for config in CONFIGS.values() for fewest in (9, 40, 80) for rows in (13, 30)),
     # Tiles of many elements.
     (LARGE, 10, (65, 130, 100)), (LARGE, 10, (60, 120, 300)),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, padded
+from ...codegen.stream_k import fan_in
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -84,7 +85,8 @@ class _TiledFamily(family.Family[Tiled]):
 
     def tile(self, config: Tiled) -> family.Tile:
         tiles = config.tiles
-        return family.Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL)
+        joined = fan_in(tiles.MWI * tiles.NWI)
+        return family.Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL, joined)
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
         return local_bytes(config.tiles, dtype)

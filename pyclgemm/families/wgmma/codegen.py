@@ -11,7 +11,7 @@ from ...codegen.element import stored_bytes
 from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import Argument, KernelSource, times
-from ...codegen.stream_k import StreamK
+from ...codegen.stream_k import StreamK, fan_in
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PART_TYPES, PRODUCTS, Precision, parts_of
@@ -239,13 +239,14 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
     split_k = StreamK(
         slab_count(problem, unit),
         config.FILL * traits.compute_units,
-        config.MWG * config.NWG // consumers,
+        config.own_sums,
         own="sum_item",
         index=f"(f * {config.NWG // 2} + i) * {consumers}",
         sum=f"{held}[f][i]",
         first="sum_item == 0",
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {consumers};" : : : "memory");',
         end="",
+        fan_in=fan_in(config.own_sums),
     )
     return kernel.source(
         "gemm_wgmma",

@@ -113,6 +113,11 @@ class WgmmaConfig(Config):
         return self.MWG // (FRAGMENT_ROWS * self.CONSUMERS)
 
     @property
+    def own_sums(self) -> int:
+        """Sums of the tile that a work-item has, of those that multiply."""
+        return self.fragments * self.NWG // 2
+
+    @property
     def sums(self) -> int:
         """Sums in the registers of a work-item that multiplies."""
-        return self.fragments * self.NWG // 2 * (2 if self.PROMOTE else 1)
+        return self.own_sums * (2 if self.PROMOTE else 1)
