@@ -15,9 +15,10 @@ Column = NDArray[np.float64]
 #: Most partial sums of a tile that are added up in one step; more take two steps.
 FAN_IN = 12
 
-#: Most sums of a work-item that adds up many partial sums in a step. One with more has too few
-#: registers left to load them ahead, and adds those of one other work-group in each step: with 192
-#: sums (wgmma, 256 x 192) products on an H200 took 0.6 to 0.9 of the time, with up to 144 as long.
+#: Most sums of a work-item that adds up many partial sums in a step. With more, too few registers are
+#: left to load them ahead, and a step adds the partial sums of two work-groups: 227 kernels with 160
+#: to 192 sums (wgmma on an H200) took 0.55 to 1.08 of the time, in the mean 0.94. With fewer sums,
+#: steps of many took as long, and 0.8 of the time where many work-groups share a tile.
 _MOST_TO_JOIN_MANY = 150
 PAIRS = 2
 
@@ -168,17 +169,17 @@ def few_tiles(
     uneven = sums[4] > parts[4]
     sums[4] += uneven
     twice = sums > FAN_IN
-    by_pairs = fan_in == PAIRS
-    steps = np.where(by_pairs, np.ceil(np.log2(sums)), 1.0 + twice)
+    steps = 1.0 + twice
     neighbours = _neighbours(sums)
-    sums = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
-    sums = np.where(by_pairs, steps, sums)
+    read = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
+    if len(pairs := np.flatnonzero(fan_in == PAIRS)):
+        steps[:, pairs] = read[:, pairs] = np.ceil(np.log2(sums[:, pairs]))
     steps[4] += uneven
     whole = parts == 1
-    steps[whole] = sums[whole] = 0
-    durations = np.ceil(slabs / parts) + joining * (steps + _ADDING * sums)
+    steps[whole] = read[whole] = 0
+    durations = np.ceil(slabs / parts) + joining * (steps + _ADDING * read)
     chosen = durations.argmin(axis=0), np.arange(len(tiles))
-    return parts[chosen], steps[chosen], sums[chosen]
+    return parts[chosen], steps[chosen], read[chosen]
 
 
 def slab_count(k: int, depth: int) -> int:

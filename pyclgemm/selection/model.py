@@ -38,10 +38,11 @@ from .residuals import WIDEST, Corrections, Residuals, Weights
 #: computes least is better: 9 MB with one row took 300 us from memory with 1 or 8 rows in a tile,
 #: from the cache 72 or 190 us.
 _CACHED = 0.25
-#: A measured configuration is a candidate if it was the fastest of its family for a product, or
-#: reached this part of its speed for several; times of others still correct predictions. The second
-#: part is for other devices than those that were measured.
-_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.9, 2
+#: A measured configuration is a candidate if it reached this part of the speed of its family's
+#: fastest for several products; times of others still correct predictions. The second part is for
+#: other devices than those that were measured. The fastest one for a product is a candidate, too,
+#: unless another candidate reached the third part of its speed.
+_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _AS_FAST, _SEVERAL = 0.95, 0.9, 0.98, 2
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 
@@ -142,14 +143,17 @@ class Knowledge:
                 key = features_of_record(one, *self._name), one.config.family
                 here = speeds.setdefault(key, {})
                 here[one.config] = max(here.get(one.config, 0.0), one.gflops)
-        # Records without a speed are older ones, of what was the best then.
-        fast = {one.config for one in records if not one.gflops}
         near: Counter[Config] = Counter()
         for here in speeds.values():
-            best = max(here.values())
-            fast.update(config for config, speed in here.items() if speed == best)
-            near.update(config for config, speed in here.items() if speed >= near_best * best)
+            enough = near_best * max(here.values())
+            near.update(config for config, speed in here.items() if speed >= enough)
+        # Records without a speed are older ones, of what was the best then.
+        fast = {one.config for one in records if not one.gflops}
         fast.update(config for config, products in near.items() if products >= _SEVERAL)
+        for here in speeds.values():
+            best = max(here.values())
+            if all(speed < _AS_FAST * best for config, speed in here.items() if config in fast):
+                fast.update(config for config, speed in here.items() if speed == best)
         return [one for one in records if one.config in fast]
 
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
