@@ -15,10 +15,10 @@ Column = NDArray[np.float64]
 #: Most partial sums of a tile that are added up in one step; more take two steps.
 FAN_IN = 12
 
-#: Most sums of a work-item that adds up many partial sums in a step. With more, too few registers are
-#: left to load them ahead, and a step adds the partial sums of two work-groups: 227 kernels with 160
-#: to 192 sums (wgmma on an H200) took 0.55 to 1.08 of the time, in the mean 0.94. With fewer sums,
-#: steps of many took as long, and 0.8 of the time where many work-groups share a tile.
+#: Most sums of a work-item that adds up many partial sums in a step. With more, too few registers
+#: are left to load them ahead, and a step adds the partial sums of two work-groups: 227 kernels with
+#: 160 to 192 sums (wgmma on an H200) took 0.55 to 1.08 of the time, in the mean 0.94. With fewer
+#: sums, steps of many took as long, or 0.8 of the time where many work-groups share a tile.
 _MOST_TO_JOIN_MANY = 150
 PAIRS = 2
 
@@ -126,9 +126,7 @@ class StreamK:
         )
 
 
-def divide(
-    tiles: int, slabs: int, groups: int, joining: float, fan_in: int = FAN_IN
-) -> Division:
+def divide(tiles: int, slabs: int, groups: int, joining: float, fan_in: int = FAN_IN) -> Division:
     """Divide `tiles` tiles of `slabs` slabs each among about `groups` work-groups.
 
     Work-groups compute whole tiles as long as that keeps all of them busy. The slabs of the last
