@@ -16,8 +16,8 @@ Column = NDArray[np.float64]
 FAN_IN = 12
 
 #: Most sums of a work-item that adds up many partial sums in a step. With more, too few registers
-#: are left to load them ahead, and a step adds the partial sums of two work-groups: 227 kernels with
-#: 160 to 192 sums (wgmma on an H200) took 0.55 to 1.08 of the time, in the mean 0.94. With fewer
+#: are left to load them ahead, and a step adds the partial sums of two work-groups. With 160 to 192
+#: sums (wgmma on an H200) 227 kernels took 0.55 to 1.08 of the time, in the mean 0.94. With fewer
 #: sums, steps of many took as long, or 0.8 of the time where many work-groups share a tile.
 _MOST_TO_JOIN_MANY = 150
 PAIRS = 2
