@@ -62,6 +62,7 @@ def autotune(
     arrays: Sequence[Any],
     scalars: tuple[Any, Any],
     *,
+    own: Choice | None = None,
     top: int = TOP,
     seconds: float = SECONDS,
     save: bool = True,
@@ -70,8 +71,9 @@ def autotune(
     """Time the choices of least predicted time for a product, and return the fastest.
 
     `arrays` are a, b, the result, whose content is restored, then c and the bias if they are used;
-    `scalars` are alpha and beta. After half of the `seconds` no more of the `top` choices is built.
-    The saved record serves products of equal `Features`. Errors are those of `GemmPlan.autotune`.
+    `scalars` are alpha and beta. The caller's `own` choice is timed first. After half of the
+    `seconds` no more of the `top` choices is built. The saved record serves products of equal
+    `Features`. Errors are those of `GemmPlan.autotune`.
     """
     check_limits(top, seconds, save)
     clock = clock or Clock()
@@ -84,9 +86,14 @@ def autotune(
     if save:  # before the time is spent
         check_writable(path, DATABASE)
     check_supported(problem.dtype, problem.precision, traits)
-    problem, _ = faster_arithmetic(problem, traits, load_database())
+    if own is None:  # which may be a kernel for this arithmetic
+        problem, _ = faster_arithmetic(problem, traits, load_database())
     trials = _Trials(queue, replace(product, problem=problem), arrays, scalars)
-    choices = alternatives(problem, traits, load_database(), min(int(top), _MOST_CHOICES))
+    top = min(int(top), _MOST_CHOICES)
+    choices = alternatives(problem, traits, load_database(), top)
+    if own is not None:
+        others = [one for one in choices if one.config != own.config]
+        choices = [own, *others[: top - 1]]
     built = trials.built(choices, clock, begin + _BUILDING * seconds)
     if 0 in (problem.m, problem.n, problem.k):
         return next(built)  # nothing to time

@@ -280,7 +280,11 @@ class DenseLayer(OfThisProcess):
         for rows in map(int, sizes):
             numbers = np.random.default_rng(0).integers(-3, 4, (rows, self.packed.shape[0]))
             x = to_device(self.queue, "x", numbers.astype(self.packed.dtype))
-            choices[rows] = self.plan(x).autotune(top, seconds, save=save)
+            # Without what was found before.
+            made = plan(
+                self.queue, x, self.packed, epilogue=self.epilogue, precision=self.precision
+            )
+            choices[rows] = made.autotune(top, seconds, save=save)
             self.tuned.pop(rows, None)
             found = choices[rows].config
             # True float32 may be faster than an algorithm of matrix units; calls find that again.

@@ -56,6 +56,8 @@ class ArraySignature:
         """The example or, if it is gone, an array of random numbers with its features."""
         if (array := self.example()) is not None:
             return array
+        if 0 in self.shape:  # there is no buffer of no bytes
+            return cl_array.Array(queue, self.shape, self.dtype)
         low, high = byte_range(View(self.shape, self.strides, self.dtype, 0))
         content = np.random.default_rng(0).integers(-3, 4, (high - low) // self.dtype.itemsize)
         buffer = new_buffer(queue.context, name, high - low, content.astype(self.dtype))
@@ -184,7 +186,8 @@ class GemmPlan(OfThisProcess):
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
         """Time the kernels of least predicted time, and use the fastest from now on.
 
-        They run on the arrays that the plan was made for, or on similar ones if those are gone.
+        They run on the arrays that the plan was made for, or on similar ones if those are gone. A
+        configuration that the plan was made with is one of them.
         Operands rotate among copies that exceed the caches, results are checked against each other,
         and the content of `out` is restored.
 
@@ -221,9 +224,11 @@ class GemmPlan(OfThisProcess):
         arrays = [one.array(self.queue, name) for name, one in self._signatures.items()]
         if self._bias is not None:
             arrays.append(self._bias)
+        own = self.choice if self.choice.level == "caller" else None
         self.choice, self._sequence = autotune(
-            self.queue, self.product, arrays, self._scalars, top=top, seconds=seconds, save=save
-        )
+            self.queue, self.product, arrays, self._scalars, own=own, top=top, seconds=seconds,
+            save=save,
+        )  # fmt: skip
         return self.choice
 
     @overload

@@ -17,6 +17,7 @@ from pyclgemm.selection.saving import user_file
 from tests.support.arrays import assert_gemm, draw, upload
 from tests.support.bench_fakes import FakeTime
 from tests.support.checks import raises
+from tests.support.configs import DIRECT
 
 BRIEFLY = {"top": 2, "seconds": 0.05}
 MEASURED = "measured on this very product"
@@ -257,6 +258,26 @@ def test_integers_that_wrap_are_tuned(queue, home, rng):
     assert plan.autotune(top=3, seconds=60.0, save=False).reason.startswith("the fastest of 3")
     plan.autotune(top=10**30, seconds=0.01, save=False)
     assert np.array_equal(plan(*upload(queue, a, b)).get(), a @ b)
+
+
+def test_the_callers_configuration_is_one_of_those_that_are_timed(queue, home, square):
+    plan = pyclgemm.plan(queue, *square, config=DIRECT)
+    assert plan.autotune(top=1, seconds=60.0, save=False).config == DIRECT
+    assert plan.choice.reason.startswith("the fastest of 1")
+    with patch.object(autotuning, "build_sequence", wraps=autotuning.build_sequence) as build:
+        plan.autotune(top=2, seconds=60.0, save=False)
+    first, second = (call.args[2].config for call in build.call_args_list)
+    assert first == DIRECT != second
+    assert_gemm(plan(*square), *(one.get() for one in square))
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_products_of_empty_matrices_of_numpy(queue, home, sizes):
+    m, n, k = sizes
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    plan = pyclgemm.plan(queue, a, b)
+    plan.autotune(**BRIEFLY)
+    np.testing.assert_array_equal(plan(a, b), np.zeros((m, n)))
 
 
 def test_a_folder_that_cannot_be_written(fresh_queue, home, at_first_calls, monkeypatch, square):
