@@ -186,10 +186,10 @@ class GemmPlan(OfThisProcess):
     def autotune(self, top: int = TOP, seconds: float = SECONDS, *, save: bool = True) -> Choice:
         """Time the kernels of least predicted time, and use the fastest from now on.
 
-        They run on the arrays that the plan was made for, or on similar ones if those are gone. A
-        configuration that the plan was made with is one of them.
-        Operands rotate among copies that exceed the caches, results are checked against each other,
-        and the content of `out` is restored.
+        A configuration that the plan was made with is one of them. They run on the arrays that the
+        plan was made for, or on similar ones if those are gone. Operands rotate among copies that
+        exceed the caches, results are checked against each other, and the content of `out` is
+        restored.
 
         Parameters
         ----------

@@ -20,6 +20,7 @@ FAN_IN = 12
 #: sums (wgmma on an H200) 227 kernels took 0.55 to 1.08 of the time, in the mean 0.94. With fewer
 #: sums, steps of many took as long, or 0.8 of the time where many work-groups share a tile.
 _MOST_TO_JOIN_MANY = 150
+#: Partial sums that those with more add up in a step.
 PAIRS = 2
 
 #: Fewest slabs of k for which a work-group is worthwhile.
@@ -58,8 +59,8 @@ class Division:
     @property
     def counters(self) -> int:
         """Counters of arrivals: one for each slot in each step of adding."""
-        steps = 2 if self.fan_in == FAN_IN else (self.groups - 1).bit_length()
-        return steps * self.slots
+        steps = (self.groups - 1).bit_length() if self.fan_in == PAIRS else 2
+        return max(1, steps) * self.slots
 
     def group_of(self, slab: int, divided: int) -> int:
         """The work-group that multiplies a slab of the `divided` ones."""

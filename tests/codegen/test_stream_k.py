@@ -118,6 +118,22 @@ def test_a_few_slabs_are_divided_if_joining_takes_no_time():
     assert divide(1, 4, 132, joining=0.01) == Division(2, 0)
 
 
+@EVERY_FAN_IN
+@given(st.integers(1, 300), st.integers(1, 500), st.integers(1, 600))
+def test_each_step_of_adding_has_its_counters(fan_in, tiles, slabs, groups):
+    division = divide(tiles, slabs, groups, 0.01, fan_in)
+    divided = (tiles - division.rounds * division.groups) * slabs
+    for beginning in range(0, divided, slabs):
+        ends = (beginning, beginning + slabs - 1)
+        lowest, highest = (division.group_of(slab, divided) for slab in ends)
+        waiting, steps = highest - lowest + 1, 0
+        neighbours = max(fan_in, math.ceil(math.sqrt(waiting))) if fan_in == FAN_IN else fan_in
+        while waiting > 1:
+            waiting, steps = -(-waiting // neighbours), steps + 1
+        assert steps * division.slots <= division.counters
+    assert division.counters > 0  # there is no buffer of no bytes
+
+
 def test_the_number_of_tiles_and_the_type_that_counts_slabs():
     for m, n, tiles in [(1, 1, 1), (32, 16, 1), (33, 16, 2), (33, 17, 4), (64, 160, 20)]:
         assert tile_count(m, n, rows=32, columns=16) == tiles
