@@ -74,13 +74,28 @@ def record_for(features: Features, config: Config, gflops: float | None = None) 
 
 def problem_of(record: Record, dtype: str, precision: str) -> GemmProblem:
     """The product of a record; without an alignment its matrices are contiguous."""
+    return _problem_of(_shape_of(record), record.alignment, dtype, precision)
+
+
+def features_of_record(record: Record, dtype: str, precision: str) -> Features:
+    """The features of the products that a record stands for."""
+    shape = _shape_of(record)
+    features = _features_of(shape, record.alignment, record.packed, dtype, precision)
+    return features if shape is record.shape else replace(features, products=None)
+
+
+def _shape_of(record: Record) -> GemmShape:
+    """The shape of a record's product; a batch of many for kernels that compute only batches."""
     shape = record.shape
-    if record.kind == "small" and shape.batch is None:
-        shape = replace(shape, batch=_MANY)
-    return _problem_of(shape, record.alignment, dtype, precision)
+    if shape.batch is None and record.kind == "small":
+        return replace(shape, batch=_MANY)
+    return shape
 
 
-@functools.lru_cache(maxsize=1 << 13)  # a product has several records, and each is asked for twice
+# A product has several records, and each is asked for more than once.
+
+
+@functools.lru_cache(maxsize=1 << 13)
 def _problem_of(shape: GemmShape, alignment: int | None, dtype: str, precision: str) -> GemmProblem:
     problem = shape.problem(dtype, precision)
     if alignment is None:
@@ -91,13 +106,11 @@ def _problem_of(shape: GemmShape, alignment: int | None, dtype: str, precision: 
     return replace(problem, a=a, b=b, out=out)
 
 
-def features_of_record(record: Record, dtype: str, precision: str) -> Features:
-    """The features of the products that a record stands for."""
-    problem = problem_of(record, dtype, precision)
-    features = replace(features_of(problem), packed=record.packed)
-    if record.kind == "small" and record.shape.batch is None:
-        return replace(features, products=None)
-    return features
+@functools.lru_cache(maxsize=1 << 13)
+def _features_of(
+    shape: GemmShape, alignment: int | None, packed: bool, dtype: str, precision: str
+) -> Features:
+    return replace(features_of(_problem_of(shape, alignment, dtype, precision)), packed=packed)
 
 
 @dataclass(frozen=True)
