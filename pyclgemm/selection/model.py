@@ -41,8 +41,8 @@ _CACHED = 0.25
 #: A measured configuration is a candidate if it reached this part of the speed of its family's
 #: fastest for several products; times of others still correct predictions. The second part is for
 #: other devices than those that were measured. The fastest one for a product is a candidate, too,
-#: unless another candidate reached the third part of its speed.
-_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _AS_FAST, _SEVERAL = 0.95, 0.9, 0.98, 2
+#: unless another candidate is as near to it.
+_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.9, 2
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 
@@ -152,7 +152,7 @@ class Knowledge:
         fast.update(config for config, products in near.items() if products >= _SEVERAL)
         for here in speeds.values():
             best = max(here.values())
-            if all(speed < _AS_FAST * best for config, speed in here.items() if config in fast):
+            if all(speed < near_best * best for config, speed in here.items() if config in fast):
                 fast.update(config for config, speed in here.items() if speed == best)
         return [one for one in records if one.config in fast]
 
