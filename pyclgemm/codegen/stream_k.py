@@ -34,7 +34,7 @@ _ADDING = 0.12
 
 
 def fan_in(own_sums: int) -> int:
-    """Most partial sums of a tile that are added up in one step by work-items with so many sums."""
+    """How many partial sums of a tile a step adds up if each work-item has `own_sums` sums."""
     return FAN_IN if own_sums <= _MOST_TO_JOIN_MANY else PAIRS
 
 
@@ -151,8 +151,9 @@ def few_tiles(
     """Divide tiles that are fewer than work-groups, in each of many cases.
 
     Either each tile is divided into equal parts or all slabs are divided evenly among all
-    work-groups, whatever ends first if a step that joins partial sums takes as long as `joining`
-    slabs. Returns the parts of a tile, the steps that join them and the sums that these read.
+    work-groups, whatever ends first if a step that joins up to `fan_in` partial sums takes as long
+    as `joining` slabs. Returns the parts of a tile, the steps that join them and the sums that they
+    read.
     """
     # Rows of `parts` are alternatives; only those of the last one may be uneven.
     parts = np.empty((5, len(tiles)))

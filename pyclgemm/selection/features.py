@@ -81,7 +81,8 @@ def features_of_record(record: Record, dtype: str, precision: str) -> Features:
     """The features of the products that a record stands for."""
     shape = _shape_of(record)
     features = _features_of(shape, record.alignment, record.packed, dtype, precision)
-    return features if shape is record.shape else replace(features, products=None)
+    is_example = shape.batch != record.shape.batch
+    return replace(features, products=None) if is_example else features
 
 
 def _shape_of(record: Record) -> GemmShape:
@@ -92,10 +93,7 @@ def _shape_of(record: Record) -> GemmShape:
     return shape
 
 
-# A product has several records, and each is asked for more than once.
-
-
-@functools.lru_cache(maxsize=1 << 13)
+@functools.lru_cache(maxsize=1 << 13)  # a product has several records, each asked for repeatedly
 def _problem_of(shape: GemmShape, alignment: int | None, dtype: str, precision: str) -> GemmProblem:
     problem = shape.problem(dtype, precision)
     if alignment is None:
@@ -106,7 +104,7 @@ def _problem_of(shape: GemmShape, alignment: int | None, dtype: str, precision: 
     return replace(problem, a=a, b=b, out=out)
 
 
-@functools.lru_cache(maxsize=1 << 13)
+@functools.lru_cache(maxsize=1 << 13)  # for the same reason
 def _features_of(
     shape: GemmShape, alignment: int | None, packed: bool, dtype: str, precision: str
 ) -> Features:

@@ -8,8 +8,9 @@ correct a prediction (`pyclgemm.selection.residuals`).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,17 +144,14 @@ class Knowledge:
                 key = features_of_record(one, *self._name), one.config.family
                 here = speeds.setdefault(key, {})
                 here[one.config] = max(here.get(one.config, 0.0), one.gflops)
-        near: Counter[Config] = Counter()
-        for here in speeds.values():
-            enough = near_best * max(here.values())
-            near.update(config for config, speed in here.items() if speed >= enough)
+        near = [_at_least(near_best, here) for here in speeds.values()]
+        products = Counter(itertools.chain(*near))
         # Records without a speed are older ones, of what was the best then.
         fast = {one.config for one in records if not one.gflops}
-        fast.update(config for config, products in near.items() if products >= _SEVERAL)
-        for here in speeds.values():
-            best = max(here.values())
-            if all(speed < near_best * best for config, speed in here.items() if config in fast):
-                fast.update(config for config, speed in here.items() if speed == best)
+        fast.update(config for config, count in products.items() if count >= _SEVERAL)
+        for here, near_here in zip(speeds.values(), near, strict=True):
+            if fast.isdisjoint(near_here):
+                fast |= _at_least(1, here)
         return [one for one in records if one.config in fast]
 
     def _take_times(self, measured: Sequence[tuple[DatabaseFile, Record]]) -> None:
@@ -215,6 +213,12 @@ class Knowledge:
         if candidates is None:
             candidates = self._candidates[key] = Candidates(self, problem)
         return candidates.ranking(problem)
+
+
+def _at_least(part: float, speeds: Mapping[Config, float]) -> set[Config]:
+    """The configurations that reach this part of the highest speed."""
+    enough = part * max(speeds.values())
+    return {config for config, speed in speeds.items() if speed >= enough}
 
 
 def knowledge(database: Database, traits: DeviceTraits, dtype: str, precision: str) -> Knowledge:

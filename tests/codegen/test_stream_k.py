@@ -30,7 +30,7 @@ from tests.support.reference import assert_close, expected_gemm
 
 INDIRECT = replace(configs.INDIRECT, MWG=16, NWG=16, KWG=4, NDIMC=4, FILL=4)
 DIRECT = replace(configs.DIRECT, KWGD=8, FILL=4)
-#: With so many sums of a work-item that work-groups join them by pairs.
+#: Its work-items have 256 sums each, so work-groups join them by pairs.
 MANY_SUMS = replace(INDIRECT, MWG=32, NWG=32, MDIMC=2, NDIMC=2, MDIMA=2, NDIMB=2, LANES_M=2)
 CONFIGS = {"indirect": INDIRECT, "direct": DIRECT, "pairs": MANY_SUMS}
 EVERY_FAMILY = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

@@ -9,7 +9,7 @@ from ...codegen.element import ElementType
 from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import KernelSource, divided, modulo, plus, times, without_unrolling
-from ...codegen.stream_k import StreamK, fan_in, slab_count
+from ...codegen.stream_k import StreamK, slab_count
 from ...device.probe import SHFL
 from ...device.traits import DeviceTraits
 from ...errors import ConfigError
@@ -246,7 +246,7 @@ def generate_xgemm(
         index="(i * NWI + j) * TILE_ITEMS",
         sum="accumulators[i][j]",
         sliced=tiles.SLICES > 1,
-        fan_in=fan_in(tiles.MWI * tiles.NWI),
+        fan_in=tiles.fan_in,
     )
     source = kernel.source(
         "xgemm" if isinstance(config, XgemmConfig) else "xgemm_direct",

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
+from ...codegen.stream_k import fan_in
 from ...problem.bounds import FLAG, VECTOR_WIDTHS, up_to
 
 
@@ -161,6 +162,11 @@ class XgemmConfig(Config):
     def NWI(self) -> int:  # noqa: N802
         """Columns of a work-item's tile."""
         return self.NWG // self.NDIMC
+
+    @property
+    def fan_in(self) -> int:
+        """Partial sums of a tile that are added up in one step."""
+        return fan_in(self.MWI * self.NWI)
 
     def local_elements(self) -> int:
         """Elements of local memory of a work-group."""

@@ -10,7 +10,6 @@ from ...codegen.config import STAGED_BYTES, is_staged_as_stored
 from ...codegen.element import stored_bytes
 from ...codegen.launch import Schedule
 from ...codegen.pack import PackedForm, padded
-from ...codegen.stream_k import fan_in
 from ...device.ceilings import resident_groups
 from ...device.traits import DeviceTraits
 from ...problem.precision import Precision
@@ -85,8 +84,7 @@ class _TiledFamily(family.Family[Tiled]):
 
     def tile(self, config: Tiled) -> family.Tile:
         tiles = config.tiles
-        joined = fan_in(tiles.MWI * tiles.NWI)
-        return family.Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL, joined)
+        return family.Tile(tiles.MWG, tiles.NWG, tiles.KWG, tiles.FILL, tiles.fan_in)
 
     def local_bytes(self, config: Tiled, dtype: str) -> int:
         return local_bytes(config.tiles, dtype)

@@ -11,7 +11,7 @@ from ...codegen.element import stored_bytes
 from ...codegen.kernel import GemmKernel
 from ...codegen.pack import PackedForm, padded, with_packed
 from ...codegen.source import Argument, KernelSource, times
-from ...codegen.stream_k import StreamK, fan_in
+from ...codegen.stream_k import StreamK
 from ...device.probe import MARK
 from ...device.traits import DeviceTraits
 from ...problem.precision import PART_TYPES, PRODUCTS, Precision, parts_of
@@ -246,7 +246,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         first="sum_item == 0",
         wait=f'asm volatile("bar.sync {config.CONSUMERS + 1}, {consumers};" : : : "memory");',
         end="",
-        fan_in=fan_in(config.own_sums),
+        fan_in=config.fan_in,
     )
     return kernel.source(
         "gemm_wgmma",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ...codegen.config import Config
+from ...codegen.stream_k import fan_in
 from ...problem.bounds import FLAG, up_to
 from .unit import FRAGMENT_ROWS, WARPGROUP
 
@@ -116,6 +117,11 @@ class WgmmaConfig(Config):
     def own_sums(self) -> int:
         """Sums of the tile that a work-item has, of those that multiply."""
         return self.fragments * self.NWG // 2
+
+    @property
+    def fan_in(self) -> int:
+        """Partial sums of a tile that are added up in one step."""
+        return fan_in(self.own_sums)
 
     @property
     def sums(self) -> int:

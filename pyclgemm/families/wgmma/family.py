@@ -10,7 +10,6 @@ from ...codegen.launch import Schedule
 from ...codegen.matrix_units import prefers_units
 from ...codegen.pack import PackedForm, padded, why_units_pack
 from ...codegen.source import MOST_POSITIONS
-from ...codegen.stream_k import fan_in
 from ...device.traits import DeviceTraits
 from ...problem.matrix import Matrix
 from ...problem.precision import Precision, is_complex, parts_of
@@ -150,7 +149,7 @@ class WgmmaFamily(Family[WgmmaConfig]):
 
     def tile(self, config: WgmmaConfig) -> Tile:
         """The tile, with the depth of a slab of 128 bytes for two-byte elements."""
-        return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL, fan_in(config.own_sums))
+        return Tile(config.MWG, config.NWG, config.DEPTH, config.FILL, config.fan_in)
 
     def local_bytes(self, config: WgmmaConfig, dtype: str) -> int:
         return codegen.local_bytes(config, _RESULT_BYTES)
