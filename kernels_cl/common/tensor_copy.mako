@@ -87,18 +87,21 @@ static inline void read_map_anew(const __global ulong *map)
 }
 </%def>
 
-## Writes consecutive maps of matrices. A sub-group writes a map, each of its first work-items a word.
-## `matrices`: (TensorMap, pointer, inner and outer extent, pitch in elements).
+## Writes consecutive tensor maps. A sub-group writes a map, each of its first work-items a word.
+## `maps`: a MatrixMap for each.
 ## `local`: the local memory in which maps are assembled, aligned to the 128 bytes of a map.
 ## `each`: if there are more maps than matrices, the loop over the numbers of maps, which sets `which`, the
 ## matrix of a map.
-<%def name="write_maps(to, local, matrices, words, each='')" filter="trim">
+<%def name="write_maps(to, local, maps, words, each='')" filter="trim">
 <%
     def of_each(values):
+        """In C: the value of the matrix `which`; the most frequent one needs no condition."""
         values = list(values)
-        if len(set(values)) == 1:
-            return values[0]
-        return " : ".join(f"which == {i} ? {value}" for i, value in enumerate(values[:-1])) + f" : {values[-1]}"
+        others = [value for value in dict.fromkeys(values) if value != max(values, key=values.count)]
+        is_one = {
+            value: " || ".join(f"which == {i}" for i, each in enumerate(values) if each == value) for value in others
+        }
+        return "".join(f"{is_one[value]} ? {value} : " for value in others) + max(values, key=values.count)
 %>
     % if each:
     const int word = item % 32;
@@ -106,15 +109,15 @@ static inline void read_map_anew(const __global ulong *map)
     % else:
     const int which = item / 32;
     const int word = item % 32;
-    if (which < ${len(matrices)}) {
+    if (which < ${len(maps)}) {
     % endif
-        const ulong address = ${of_each(f"(ulong){one[1]}" for one in matrices)};
-        const ulong row_bytes = ${of_each(f"(ulong){one[4]} * {one[0].element_bytes}" for one in matrices)};
-        const ulong inner = ${of_each(f"(ulong){one[2]}" for one in matrices)};
-        const ulong outer = ${of_each(f"(ulong)({one[3]})" for one in matrices)};
-        const ulong format = ${of_each(f"{one[0].format_word:#x}" for one in matrices)};
-        const ulong box = ${of_each(f"{one[0].box_word:#x}" for one in matrices)};
-        const ulong rows = ${of_each(str(one[0].rows_word) for one in matrices)};
+        const ulong address = ${of_each(f"(ulong){one.matrix}" for one in maps)};
+        const ulong row_bytes = ${of_each(f"(ulong){one.pitch} * {one.box.element_bytes}" for one in maps)};
+        const ulong inner = ${of_each(f"(ulong){one.inner}" for one in maps)};
+        const ulong outer = ${of_each(f"(ulong)({one.outer})" for one in maps)};
+        const ulong format = ${of_each(f"{one.box.format_word:#x}" for one in maps)};
+        const ulong box = ${of_each(f"{one.box.box_word:#x}" for one in maps)};
+        const ulong rows = ${of_each(one.rows_word for one in maps)};
         const int at = ${words} * ${"number" if each else "which"};
         __local ulong *words = (__local ulong *)${local} + at;
         if (word < ${words}) {

@@ -21,6 +21,25 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
+## What lies inside the matrices of a tile's boxes: so many rows of a box along k, or boxes along the tile.
+<%def name="boxes_of_tile()" filter="trim">
+                % for slab in operands:
+<%
+    name, left = slab.name, f"{slab.index} - {slab.name}_tile"
+    rows, columns = slab.map.rows, slab.map.elements
+%>\
+                % if slab.along_k:
+                const int ${name}_rows = min(${left}, (extent)${rows});
+                % if not moved:
+                const __global ulong *${name}_tile_map = ${name}_rows < ${rows} ? ${name}_edge_map : ${name}_map;
+                % endif
+                % elif slab.boxes > 1:
+                const int ${name}_boxes = min((${left} + ${columns - 1}) / ${columns}, (extent)${slab.boxes});
+                % endif
+                % endfor
+                const uint slab_bytes = ${" + ".join(slab.inside_bytes for slab in operands)};
+</%def>
+
 ## Copies slabs `first` to `last` of a tile as stages become empty.
 <%def name="copy_slabs()" filter="trim">
                 #pragma unroll 1
@@ -30,13 +49,14 @@ static inline uint nearest_tf32(const float x)
                     const uint a_slab = slab_memory + stage * (A_BYTES + B_BYTES);
                     const uint b_slab = a_slab + A_BYTES;
                     await(empty + 8 * stage, parity);
-                    arrive_and_expect(filled, A_BYTES + B_BYTES);
+                    arrive_and_expect(filled, slab_bytes);
                     % for slab in operands:
                     % if slab.along_k:
-                    load_box(${slab.name}_slab, ${slab.name}_map, depth, ${slab.name}_from, filled);
+                    load_box(${slab.name}_slab, ${slab.name}_${"map" if moved else "tile_map"}, depth, ${slab.name}_from, filled);
+                    % elif slab.boxes == 1:
+                    load_box(${slab.name}_slab, ${slab.name}_map, ${slab.name}_from, depth, filled);
                     % else:
-                    #pragma unroll
-                    for (int box = 0; box < ${slab.boxes}; ++box) {
+                    for (int box = 0; box < ${slab.name}_boxes; ++box) {
                         load_box(
                             ${slab.name}_slab + box * ${slab.map.bytes}, ${slab.name}_map,
                             ${slab.name}_from + box * ${slab.map.elements}, depth, filled);

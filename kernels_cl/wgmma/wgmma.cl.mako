@@ -3,13 +3,16 @@
 ## widest span of a swizzle. Instructions after ${mark} are comments for the compiler
 ## (pyclgemm/device/probe.py).
 ##
-## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand for a and b), stored (C type of their elements),
-## results (a WgmmaResults), staging (results.staging), terms (products of split terms for each product),
-## whole (layouts of the elements before splitting), and what all gemm templates see.
+## Context: tiles (a WgmmaConfig), operands (a WgmmaOperand for a and b), matrix_maps (each a MatrixMap), stored
+## (C type of the operands' elements), results (a WgmmaResults), staging (results.staging), terms (products of
+## split terms for each product), whole (layouts of the elements before splitting), and what all gemm templates see.
 ##
-## In a batch the tiles of all products are numbered consecutively. For another product a map gets the
-## addresses of its matrices. Copies read a map while they run, so each operand has one map more than
-## stages: the oldest map was last read for a slab that has been multiplied since.
+## Copies of boxes slow down where much of them lies outside a matrix (docs/techniques.md). So tiles at the
+## edges copy fewer boxes, or boxes of fewer rows, which a map of their own describes.
+##
+## In a batch the tiles of all products are numbered consecutively. For another product, or another number of
+## rows, a map gets the addresses of its matrices and that number. Copies read a map while they run, so each
+## operand has one map more than stages: the oldest map was last read for a slab that has been multiplied since.
 <%namespace name="prelude" file="/common/prelude.mako"/>
 <%namespace name="stream_k" file="/common/stream_k.mako"/>
 <%namespace name="lane_copies" file="/wgmma/lanes.mako"/>
@@ -20,15 +23,10 @@
 <%namespace name="tile" file="/common/tile.mako"/>
 <%namespace name="warpgroup_unit" file="/wgmma/unit.mako"/>
 <%
-    maps_of = [(slab.map, slab.name, slab.inner, slab.outer, slab.pitch) for slab in operands]
-    out_mapped = staging and not results.parts
-    if out_mapped:
-        across, down, pitch = ("m", "n", "out_column_stride") if staging.turned else ("n", "m", "out_row_stride")
-        maps_of.append((staging.map, "out", across, down, pitch))
-    c_boxed = results.c_in == "boxes"
-    if c_boxed:
-        across, down, pitch = ("m", "n", "c_column_stride") if staging.turned else ("n", "m", "c_row_stride")
-        maps_of.append((staging.map, "c", across, down, pitch))
+    map_names = [one.name for one in matrix_maps]
+    out_mapped = "out_map" in map_names
+    c_boxed = "c_map" in map_names
+    rowed = [slab.name for slab in operands if slab.along_k]  # whose boxes have rows along the tile
     own_tile = "own_tile" if moved else "tile"
     memory_bytes = "STAGES * (A_BYTES + B_BYTES)" + (f" + {staging.bytes}" if staging else "")
 %>
@@ -138,17 +136,13 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 % if moved:
     // Maps of A and B alternate; a map of the result for each warpgroup follows them.
     __global ulong *own_maps = maps + get_group_id(0) * ${map_words * map_count};
-    ${tensor_copy.write_maps("own_maps", "memory", maps_of, map_words, capture(each_map))}
+    ${tensor_copy.write_maps("own_maps", "memory", matrix_maps, map_words, capture(each_map))}
 % else:
     __global ulong *a_map = maps + get_group_id(0) * ${map_words * map_count};
-    __global ulong *b_map = a_map + ${map_words};
-% if out_mapped:
-    __global ulong *out_map = a_map + ${2 * map_words};
-% endif
-% if c_boxed:
-    __global ulong *c_map = a_map + ${3 * map_words};
-% endif
-    ${tensor_copy.write_maps("a_map", "memory", maps_of, map_words)}
+    % for number, name in enumerate(map_names[1:], start=1):
+    __global ulong *${name} = a_map + ${number * map_words};
+    % endfor
+    ${tensor_copy.write_maps("a_map", "memory", matrix_maps, map_words)}
 % endif
 </%def>
 
@@ -195,33 +189,44 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
 </%def>
 
 <%def name="produce()" filter="trim">
+<% changed = ["product != mapped", *(f"{name}_rows != {name}_mapped_rows" for name in rowed)] %>
             % if moved:
             __global ulong *a_map, *b_map;
-            long mapped = -1;  // the product whose matrices the maps describe
+            long mapped = -1;  // the product whose matrices the maps describe, and the rows of their boxes
+            % for name in rowed:
+            int ${name}_mapped_rows = 0;
+            % endfor
             int slot = 0;
             % else:
-            read_map_anew(a_map);
-            read_map_anew(b_map);
+            % for name in map_names:
+            % if name != "out_map":
+            read_map_anew(${name});
             % endif
-            % if c_boxed:
-            read_map_anew(c_map);
+            % endfor
             % endif
             uint parity = 1;  // all stages are empty
             ${begin_tile()}
+                ${tile.first_entry(own_tile)}
+                ${slabs.boxes_of_tile()}
                 % if moved:
-                if (product != mapped) {
+                if (${" || ".join(changed)}) {
                     mapped = product;
+                    % for name in rowed:
+                    ${name}_mapped_rows = ${name}_rows;
+                    % endfor
                     slot = slot == STAGES ? 0 : slot + 1;
                     a_map = own_maps + slot * ${2 * map_words};
                     b_map = a_map + ${map_words};
                     a_map[0] = (ulong)a;
                     b_map[0] = (ulong)b;
+                    % for name in rowed:
+                    ${name}_map[7] = ${name}_rows - 1;  // rows of a box, as in map_word
+                    % endfor
                     asm volatile("fence.proxy.tensormap::generic.release.gpu;" : : : "memory");
                     read_map_anew(a_map);
                     read_map_anew(b_map);
                 }
                 % endif
-                ${tile.first_entry(own_tile)}
                 ${slabs.copy_slabs()}
                 % if c_boxed:
                 ${slabs.copy_addends()}

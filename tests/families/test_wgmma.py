@@ -9,7 +9,7 @@ import pytest
 
 import pyclgemm
 from pyclgemm import WgmmaConfig
-from pyclgemm.device.traits import typical_traits
+from pyclgemm.device.traits import traits_of, typical_traits
 from pyclgemm.families.registry import make_schedule
 from pyclgemm.families.wgmma.codegen import local_bytes
 from pyclgemm.families.wgmma.results import Staging
@@ -21,6 +21,7 @@ from tests.support import buffers
 from tests.support.buffers import ALIGNED, COLUMN, COLUMN_ALIGNED, ROW, ROW_ALIGNED, STRIDED, Layout
 from tests.support.checks import check_gemm
 from tests.support.configs import FLOAT32_PRECISIONS, WGMMA
+from tests.support.emulation import wgmma as emulation
 from tests.support.emulation.wgmma import warpgroups_of
 from tests.support.reference import ACTIVATIONS, Expected, assert_close, expected_gemm
 
@@ -173,6 +174,9 @@ PRODUCTS = [
           *((config, (70, 64, 200), {"steps": "apart shared apart matrix"})
             for config in (replace(SHARED, STAGES=3), replace(NARROW, FILL=1, STAGES=3))),
           (replace(UNEVEN, SWAP=1), (40, 200, 60), {}),
+          # Edges of both operands change from tile to tile.
+          *((config, (200, 150, 70), {"b": COLUMN_ALIGNED})
+            for config in (CONFIG, replace(SHARED, STAGES=3))),
           (tile(128, 64, 2, 2, GROUP_M=2), (70, 66, 60),
            {"b": STRIDED, "steps": "backwards apart interleaved one"}),
           (CONFIG, (65, 40, 40),
@@ -187,6 +191,21 @@ def test_products(queue, sizes, config, options):
     with warpgroups_of(queue, compute_units=given.pop("units", 2)):
         for _ in range(2 if config.FILL else 1):  # counters are left as they were found
             check_gemm(queue, sizes, config=config, **given)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("trans_b", ["N", "T"])
+@pytest.mark.parametrize("trans_a", ["N", "T"])
+def test_boxes_end_with_the_matrices(warpgroups, queue, trans_a, trans_b, batch):
+    if traits_of(queue.device).wgmma:
+        pytest.skip("only the emulation counts what is copied")
+    # Both edges cut a tile; the depth is whole slabs.
+    config = tile(128, 192, 2, 3)
+    options = {"trans_a": trans_a, "trans_b": trans_b, "batch": batch, "out": ROW_ALIGNED}
+    emulation.rows_outside.clear()
+    check_gemm(queue, (136, 200, 128), config=config, dtype="float16", **ROWS, **options)
+    assert emulation.rows_outside
+    assert not any(emulation.rows_outside)
 
 
 BARE = Layout(gap=0)

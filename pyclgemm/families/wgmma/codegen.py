@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...codegen.config import LEAST_LOAD_BYTES, VECTOR_BYTES
 from ...codegen.element import stored_bytes
@@ -142,6 +143,18 @@ def leaves_cache(config: WgmmaConfig, result_bytes: int, *, b_along_k: bool) -> 
     return taken > 0 and left >= _LEAST_CACHE
 
 
+class MatrixMap(NamedTuple):
+    """A tensor map and the matrix that it describes. Strings are C."""
+
+    name: str
+    box: TensorMap
+    matrix: str  # its pointer
+    inner: str  # its extent along its contiguous elements
+    outer: str  # and across them
+    pitch: str  # elements from one row to the next
+    rows_word: str  # rows of a box, less one
+
+
 @dataclass
 class WgmmaOperand:
     """A slab of A or B in local memory, as boxes that TMA or lanes copy. Strings are C."""
@@ -172,6 +185,12 @@ class WgmmaOperand:
             self.inner, self.outer = self.index, "k"
         self.pitch = f"{name}_{layout.order}_stride"
         self.rows = self.boxes * self.map.bytes // units.ROW_BYTES  # of 128 bytes, in all boxes
+        # The bytes of those boxes, or rows of the box, that lie inside the matrix.
+        if along_k:
+            self.inside_bytes = f"{name}_rows * {self.map.row_bytes}"
+        else:
+            count = f"{name}_boxes * " if self.boxes > 1 else ""
+            self.inside_bytes = f"{count}{self.map.bytes}"
         # A descriptor without its address; the distance from the operand of one instruction to that
         # of the next, in units of 16 bytes.
         self.descriptor = descriptor(1 if along_k else self.map.bytes // 16, self.map.row_bytes)
@@ -192,12 +211,26 @@ class WgmmaOperand:
         self.edges = "vectors" if whole else "elements"
         self.count = self.boxes * self.vectors.per_box
 
+    @property
+    def matrix_map(self) -> MatrixMap:
+        """The map of boxes inside the matrix."""
+        rows_word, name = str(self.map.rows_word), self.name
+        return MatrixMap(
+            f"{name}_map", self.map, name, self.inner, self.outer, self.pitch, rows_word
+        )
+
+    @property
+    def edge_map(self) -> MatrixMap:
+        """The map of boxes along k that have only the rows of the last tile."""
+        rows_word = f"({self.index} - 1) % {self.map.rows}"
+        return self.matrix_map._replace(name=f"{self.name}_edge_map", rows_word=rows_word)
+
 
 #: The architecture whose instructions the kernels use.
 TARGET = "sm_90a"
 
-#: Maps of a work-group: for A, B, the result and C.
-_MAPS = 4
+#: Maps of a work-group: for A and B, each within the matrix and at its edge, the result and C.
+_MAPS = 6
 
 
 def local_bytes(config: WgmmaConfig, result_bytes: int, columns: int = 0) -> int:
@@ -211,6 +244,27 @@ def local_bytes(config: WgmmaConfig, result_bytes: int, columns: int = 0) -> int
     barriers = 2 * 8 * config.STAGES
     arrivals = 8 if config.FILL else 0
     return slabs + staged + barriers + arrivals
+
+
+def matrix_maps(
+    operands: Sequence[WgmmaOperand], results: WgmmaResults, *, batched: bool
+) -> list[MatrixMap]:
+    """The maps of the matrices that are copied in boxes, operands first."""
+    maps = [operand.matrix_map for operand in operands]
+    if not batched:
+        maps += [operand.edge_map for operand in operands if operand.along_k]
+    if results.staging and not results.parts:
+        names = ("out", "c") if results.c_in == "boxes" else ("out",)
+        maps += [_map_of_results(name, results.staging) for name in names]
+    return maps
+
+
+def _map_of_results(name: str, staging: Staging) -> MatrixMap:
+    inner, outer, line = ("m", "n", "column") if staging.turned else ("n", "m", "row")
+    rows_word = str(staging.map.rows_word)
+    return MatrixMap(
+        f"{name}_map", staging.map, name, inner, outer, f"{name}_{line}_stride", rows_word
+    )
 
 
 def slab_count(problem: GemmProblem, unit: WgmmaUnit) -> int:
@@ -256,6 +310,7 @@ def generate_wgmma(problem: GemmProblem, config: WgmmaConfig, traits: DeviceTrai
         split_k=split_k if config.FILL else None,
         tiles=config,
         operands=operands,
+        matrix_maps=matrix_maps(operands, results, batched=kernel.batched),
         stored=unit.stored,
         results=results,
         staging=results.staging,

@@ -107,9 +107,18 @@ static uint swizzled(uint address, uint span)
 
 // ---------------------------------------------------------------- for the test
 
+// Rows of loaded boxes of which nothing lay inside the matrix.
+static int rows_outside;
+
+int emulation_rows_outside(void)
+{
+    return rows_outside;
+}
+
 void emulation_begin(void)
 {
     base = 0;
+    rows_outside = 0;
     fault = barrier_count = buffer_count = 0;
     for (int i = 0; i < MEETINGS; ++i) {
         met[i] = round_of[i] = 0;
@@ -389,6 +398,7 @@ static int copy_box(int loads, uint address, const ulong *map, int inner, int ou
         return 0;
     }
     for (uint r = 0; r < rows; ++r) {
+        rows_outside += loads && ((ulong)(outer + r) >= height || (ulong)inner >= width);
         for (uint e = 0; e < elements; ++e) {
             const long row = (long)outer + r, column = (long)inner + e;
             // As the hardware was seen to: what is written ends at whole pieces of 16 bytes.

@@ -70,6 +70,10 @@ def _memory(size):
     return mmap.mmap(-1, size)
 
 
+#: Rows of loaded boxes of which nothing lay inside the matrix, for each group that ran.
+rows_outside = []
+
+
 def run(source, groups, arguments):
     """Run a kernel, one group after the other; it may copy from the buffers among its arguments."""
     library, (items,) = _library(source), source.local_size
@@ -88,6 +92,7 @@ def run(source, groups, arguments):
             library.call_kernel, given, ctypes.byref(memory), items, group, groups[0]
         )
         assert library.emulation_fault() == 0, f"fault {library.emulation_fault()}"
+        rows_outside.append(library.emulation_rows_outside())
 
 
 @contextmanager
