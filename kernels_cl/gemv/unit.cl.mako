@@ -165,7 +165,13 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
     const extent strips = (n + COLUMNS - 1) / COLUMNS;
     ${prelude.own_group("group", "strips * ((m + MR - 1) / MR)")}
     const extent first_row = group / strips * MR;
+    % if b.strips_may_overlap:
+    // The last strip ends with the matrix, so that it is whole, too; the strip before it stores what both have.
+    const extent own_column = group % strips * COLUMNS;
+    const extent first_column = max(min(own_column, n - COLUMNS), (extent)0);
+    % else:
     const extent first_column = group % strips * COLUMNS;
+    % endif
     const extent row = first_row + lane_n / 4 * A_FRAGMENTS;
     const extent column = first_column + lane_n / 4 * VW;
 
@@ -205,7 +211,7 @@ ${prelude.signature(f"__kernel __attribute__((reqd_work_group_size({work_items},
                 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
                     const extent stored_row = first_row + (lane_n % 4 * 2 + r) * A_FRAGMENTS + i;
-                    if (stored_row < m && column + j < n) {
+                    if (stored_row < m && ${"column + j >= own_column && " if b.strips_may_overlap else ""}column + j < n) {
                         ${wide.assign(result, "out", "OUT_AT(stored_row, column + j)")}
                     }
                 }

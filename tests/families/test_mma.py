@@ -366,6 +366,14 @@ def test_the_documented_error_is_the_bound_of_the_tests(name):
     assert (precision.terms, precision.product_error) == pytest.approx(_PARTS[name])
 
 
+@pytest.mark.parametrize("config", GEMV_UNIT_CONFIGS.values())
+@pytest.mark.parametrize("b", [ROW, COLUMN])
+def test_columns_of_two_strips_are_stored_once(units, queue, b, config):
+    # In place, a second store would add beta times the first result. Strips have 16 to 64 columns.
+    options = {"dtype": "float16", "b": b, "in_place": True, "beta": 2.0}
+    check_gemm(queue, (5, 72, 40), config=config, **options)
+
+
 @pytest.mark.parametrize(("b", "kind"), [("N", "v2"), ("T", "v4")])
 def test_few_rows_load_b_by_vectors_and_pass_local_memory_by(b, kind):
     """Of 4 columns of 2 bytes, or of 8 depths."""

@@ -237,6 +237,9 @@ class LaneOperand:
             most = math.gcd(most, self.problem.m)
         most = 1 if layout.order == "strided" else most
         self.vector = most if most >= self.unit.word else 0
+        # Whether a strip of whole vectors of columns may begin anywhere that lets it end with n.
+        across = 1 if self.along_k else max(1, self.vector)
+        self.strips_may_overlap = self.problem.n % across == 0
         # Their C type.
         is_double = self.unit.register == "double"
         size = max(1, self.vector) * self.element.stored_bytes
