@@ -43,7 +43,7 @@ _CACHED = 0.25
 #: fastest for several products; times of others still correct predictions. The second part is for
 #: other devices than those that were measured. The fastest one for a product is a candidate, too,
 #: unless another candidate is as near to it.
-_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.9, 2
+_NEAR_BEST, _NEAR_BEST_ELSEWHERE, _SEVERAL = 0.95, 0.92, 2
 #: Rankings that are kept for the layouts of later products; each takes some 40 KB.
 _MOST_RANKINGS = 128
 

@@ -244,22 +244,26 @@ class Weights:
         # For each measured time the index of its configuration in `configs`, or -1.
         index_of = {config: index for index, config in enumerate(configs)}
         indices = np.array([index_of.get(one.config, -1) for one in residuals.samples], int)
-        #: The products of the times of these configurations, and the index of each one's
-        #: configuration.
-        self.measured = residuals.numbers[indices >= 0]
-        self.indices = indices[indices >= 0]
-        features, everyone = _features(table), np.arange(len(configs))
-        #: For each family: its configurations, its products, and the weights for each number of
-        #: operands that a configuration packs, which depends on the product.
-        self._families: list[tuple[slice, Numbers, Single]] = []
+        theirs = np.argsort(indices, kind="stable")[np.count_nonzero(indices < 0) :]
+        #: Those of these configurations that were measured, where the times of each one begin, and
+        #: of each time its product and its weight beyond those of other configurations.
+        self.known, self.firsts = np.unique(indices[theirs], return_index=True)
+        self.measured = residuals.numbers[theirs]
+        self.own = (_OWN * residuals.weights[theirs]).astype(np.float32)
+        features = _features(table)
+        #: For each family: its configurations, the number of each one's features, its products, and
+        #: the weights of products for features and each number of operands that a configuration
+        #: packs, which depends on the product.
+        self._families: list[tuple[slice, Numbers, Numbers, Single]] = []
         #: The slopes of each configuration's trend.
         self.slopes = np.zeros((PARTS, len(configs)))
         for name, members in _by_family(configs).items():
             if times := residuals.families.get(name):
-                same = everyone[members, None] == indices[times]
-                squares = _squares(features[members], residuals.features[times])
+                # Many configurations have equal features: they differ in the order of tiles, say.
+                different, numbered = _distinct(features[members])
+                squares = _squares(different, residuals.features[times])
                 weights = [
-                    _covariance(same, squares + np.square(packs - residuals.packs[times]))
+                    _alike(squares + np.square(packs - residuals.packs[times]))
                     for packs in range(_MOST_PACKS + 1)
                 ]
                 # The times of a product are as near to any other one: their weights are added.
@@ -268,26 +272,30 @@ class Weights:
                 of_times = (np.array(weights) * residuals.weights[times])[..., order]
                 # Half as many bytes make a choice faster, and errors need no more digits.
                 of_products = np.add.reduceat(of_times, firsts, axis=-1).astype(np.float32)
-                self._families.append((members, numbers, of_products))
+                self._families.append((members, numbered, numbers, of_products))
                 self.slopes[:, members] = residuals.slopes[name][:, None]
-        self._kept: dict[bytes, list[tuple[slice, Numbers, Single]]] = {}
+        self._kept: dict[bytes, list[tuple[slice, Numbers, Numbers, Single]]] = {}
 
-    def of(self, packs: Numbers) -> list[tuple[slice, Numbers, Single]]:
-        """The configurations and products of each family, and the weight of each pair."""
+    def of(self, packs: Numbers) -> list[tuple[slice, Numbers, Numbers, Single]]:
+        """The configurations of each family, the row of each one, its products, and their weights.
+
+        Configurations with equal features that pack as many operands share a row.
+        """
         key = packs.tobytes()
         if key not in self._kept:
             self._kept[key] = [
-                (members, products, _of_packs(weights, packs[members]))
-                for members, products, weights in self._families
+                (members, *_of_packs(numbered, packs[members], products, weights))
+                for members, numbered, products, weights in self._families
             ]
         return self._kept[key]
 
 
-def _of_packs(weights: Single, packs: Numbers) -> Single:
-    """The weights of configurations that pack the given numbers of operands."""
-    first = packs[0]
-    chosen: Single = weights[first] if (packs == first).all() else weights[packs, range(len(packs))]
-    return chosen
+def _of_packs(
+    numbered: Numbers, packs: Numbers, products: Numbers, weights: Single
+) -> tuple[Numbers, Numbers, Single]:
+    """The row of each configuration, the products, and the weights of those rows."""
+    different, rows = _distinct(np.column_stack([packs, numbered]))
+    return rows, products, weights[different[:, 0], different[:, 1]]
 
 
 class Corrections:
@@ -309,12 +317,14 @@ class Corrections:
         distances = weights.residuals.octaves - np.log2(sizes, dtype=np.float32)[:, None]
         near = _nearness(np.einsum("ij,ij->j", distances, distances)) * self._likeness
         errors = np.einsum("ij,ij->j", weights.slopes, shares(parts, seconds))
-        for members, products, of_pairs in self._parts:
-            errors[members] += of_pairs @ near[products]
+        for members, rows, products, of_pairs in self._parts:
+            errors[members] += (of_pairs @ near[products])[rows]
+        nearest, doubt = near[weights.measured], np.ones(weights.count)
+        errors[weights.known] += np.add.reduceat(nearest * weights.own, weights.firsts)
         # A time whose error is correlated by r tells as much as r^2 times of the same product.
-        nearest = near[weights.measured]
-        known = np.bincount(weights.indices, nearest * nearest, weights.count)
-        return errors, 1 / np.sqrt(1 + known)
+        times = np.add.reduceat(nearest * nearest, weights.firsts)
+        doubt[weights.known] = 1 / np.sqrt(1 + times)
+        return errors, doubt
 
 
 def _layout(problem: GemmProblem) -> tuple[float, ...]:
@@ -365,7 +375,13 @@ def _features(table: WorkTable) -> Matrix:
 
 def _covariance(same: NDArray[np.bool_], squares: Matrix) -> Matrix:
     """The covariance of configurations of a family on one product, by squared distances."""
-    return _OWN * same + _ALIKE * np.exp(squares / (-2 * _LIKE**2)) + _FAMILY
+    return _OWN * same + _alike(squares)
+
+
+def _alike(squares: Matrix) -> Matrix:
+    """The covariance of different configurations of a family on one product."""
+    covariance: Matrix = _ALIKE * np.exp(squares / (-2 * _LIKE**2)) + _FAMILY
+    return covariance
 
 
 def _nearness(squares: NDArray[Any]) -> NDArray[Any]:
