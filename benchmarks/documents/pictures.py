@@ -150,7 +150,7 @@ def pictures() -> dict[str, Callable[[Path], None]]:
         "ladder-xeon": _ladder("xeon/2026-11-21-ladder", "1024³, float32: Intel Xeon, 2 cores"),
         "ladder-gfx1100": _ladder("gfx1100/2026-11-21-ladder", "float32: compiled for gfx1100"),
         "transform3d-h100": _transform3d,
-        "unseen-h200": _unseen("h200/2026-11-30-unseen"),
+        "unseen-h200": _unseen("h200/2026-12-01-unseen"),
         "unseen-h100": _unseen("h100/2026-11-28-unseen"),
         "unseen-xeon": _unseen("xeon/2026-11-24-unseen"),
         "unseen-epyc": _unseen("epyc/2026-11-29-unseen"),

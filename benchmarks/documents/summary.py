@@ -45,7 +45,7 @@ def summary() -> list[Mean]:
     Beside the vendor's library they are those of random shapes that no database knew.
     """
     means = [
-        *_unseen("h200/2026-11-30-unseen", "H200", "cuBLAS"),
+        *_unseen("h200/2026-12-01-unseen", "H200", "cuBLAS"),
         *_unseen("h100/2026-11-28-unseen", "H100", "cuBLAS"),
         *_unseen("xeon/2026-11-24-unseen", "Xeon, Intel's runtime", "OpenBLAS", "Intel(R) OpenCL"),
         *_unseen("xeon/2026-11-24-unseen", "Xeon, pocl", "OpenBLAS", "Portable Computing Language"),

@@ -371,7 +371,7 @@ def _unseen(name: str) -> str:
 
 @table("h200-unseen")
 def _h200_unseen() -> str:
-    return _unseen("h200/2026-11-30-unseen")
+    return _unseen("h200/2026-12-01-unseen")
 
 
 @table("h100-unseen")
