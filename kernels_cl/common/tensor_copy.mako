@@ -97,11 +97,13 @@ static inline void read_map_anew(const __global ulong *map)
     def of_each(values):
         """In C: the value of the matrix `which`; the most frequent one needs no condition."""
         values = list(values)
-        others = [value for value in dict.fromkeys(values) if value != max(values, key=values.count)]
-        is_one = {
-            value: " || ".join(f"which == {i}" for i, each in enumerate(values) if each == value) for value in others
-        }
-        return "".join(f"{is_one[value]} ? {value} : " for value in others) + max(values, key=values.count)
+        usual = max(values, key=values.count)
+        others = ""
+        for value in dict.fromkeys(values):
+            if value != usual:
+                is_one = " || ".join(f"which == {i}" for i, other in enumerate(values) if other == value)
+                others += f"{is_one} ? {value} : "
+        return others + usual
 %>
     % if each:
     const int word = item % 32;
