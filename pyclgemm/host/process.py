@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -126,13 +127,19 @@ def ended_as_by_hand() -> Iterator[None]:
     nothing changes. An ignored signal, as under ``nohup``, stays ignored.
     """
     received: list[int] = []
+    interruption = KeyboardInterrupt()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if len(received) == 1:
-            raise KeyboardInterrupt
+            raise interruption
 
-    with _handled_by(interrupt):
+    def again() -> None:
+        number = received[0]
+        received.clear()
+        _signal_main_thread(number)
+
+    with _handled_by(interrupt), _raised_in_vain(interruption, again):
         try:
             yield
         except (SystemExit, KeyboardInterrupt) as error:
@@ -141,6 +148,41 @@ def ended_as_by_hand() -> Iterator[None]:
             raise SystemExit(128 + received[0]) from error
         if received:
             raise SystemExit(128 + received[0])
+
+
+@contextmanager
+def _raised_in_vain(error: BaseException, then: Callable[[], None]) -> Iterator[None]:
+    """Call `then`, a little later, when Python has dropped `error`.
+
+    It drops what is raised in destructors and in callbacks of weak references; imports have some.
+    """
+    before = sys.unraisablehook
+    timers: list[threading.Timer] = []
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_value is not error:
+            before(unraisable)
+            return
+        timers.append(threading.Timer(0.01, then))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
+
+
+def _signal_main_thread(number: int) -> None:
+    """Send a signal to the main thread, which it also wakes."""
+    main = threading.main_thread().ident
+    if main is None or not hasattr(signal, "pthread_kill"):  # Windows
+        signal.raise_signal(number)
+    else:
+        signal.pthread_kill(main, number)
 
 
 @contextmanager

@@ -40,6 +40,21 @@ def test_a_signal_is_ctrl_c_with_its_own_status_and_may_be_postponed(number, wai
     assert signal.getsignal(number) == signal.SIG_DFL
 
 
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_that_comes_in_a_destructor_is_not_lost(number):
+    """Python drops what is raised there."""
+
+    class Last:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    with pytest.raises(SystemExit) as caught, ended_as_by_hand():
+        Last()
+        time.sleep(20)
+        pytest.fail("the signal was lost")
+    assert caught.value.code == 128 + number
+
+
 def test_other_exceptions_pass_and_ignored_signals_stay_ignored():
     with pytest.raises(SystemExit) as caught, ended_as_by_hand():
         raise SystemExit(3)
