@@ -21,7 +21,8 @@ static inline uint nearest_tf32(const float x)
                 }
 </%def>
 
-## What lies inside the matrices of a tile's boxes: so many rows of a box along k, or boxes along the tile.
+## For each operand of a tile, how much lies inside the matrix: the rows of its box if the rows of the box run
+## along k, else the number of its boxes.
 <%def name="boxes_of_tile()" filter="trim">
                 % for slab in operands:
 <%

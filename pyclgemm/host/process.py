@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from ..errors import ArgumentError, DtypeError, shown
 
-#: The thread that ends the interpreter; its calls need no `InRuntime`.
+#: The thread that ends the interpreter and handles signals; its calls need no `InRuntime`.
 MAIN_THREAD = threading.main_thread().ident
 
 _exiting = False
@@ -178,11 +178,10 @@ def _raised_in_vain(error: BaseException, then: Callable[[], None]) -> Iterator[
 
 def _signal_main_thread(number: int) -> None:
     """Send a signal to the main thread, which it also wakes."""
-    main = threading.main_thread().ident
-    if main is None or not hasattr(signal, "pthread_kill"):  # Windows
+    if MAIN_THREAD is None or not hasattr(signal, "pthread_kill"):  # Windows
         signal.raise_signal(number)
     else:
-        signal.pthread_kill(main, number)
+        signal.pthread_kill(MAIN_THREAD, number)
 
 
 @contextmanager

@@ -277,25 +277,23 @@ class Weights:
         self._kept: dict[bytes, list[tuple[slice, Numbers, Numbers, Single]]] = {}
 
     def of(self, packs: Numbers) -> list[tuple[slice, Numbers, Numbers, Single]]:
-        """The configurations of each family, the row of each one, its products, and their weights.
+        """The configurations and products of each family, the rows, and the weights.
 
         Configurations with equal features that pack as many operands share a row.
         """
         key = packs.tobytes()
         if key not in self._kept:
             self._kept[key] = [
-                (members, *_of_packs(numbered, packs[members], products, weights))
+                (members, products, *_of_packs(weights, packs[members], numbered))
                 for members, numbered, products, weights in self._families
             ]
         return self._kept[key]
 
 
-def _of_packs(
-    numbered: Numbers, packs: Numbers, products: Numbers, weights: Single
-) -> tuple[Numbers, Numbers, Single]:
-    """The row of each configuration, the products, and the weights of those rows."""
+def _of_packs(weights: Single, packs: Numbers, numbered: Numbers) -> tuple[Numbers, Single]:
+    """The row of each configuration, and the weights of all products in each row."""
     different, rows = _distinct(np.column_stack([packs, numbered]))
-    return rows, products, weights[different[:, 0], different[:, 1]]
+    return rows, weights[different[:, 0], different[:, 1]]
 
 
 class Corrections:
@@ -317,7 +315,7 @@ class Corrections:
         distances = weights.residuals.octaves - np.log2(sizes, dtype=np.float32)[:, None]
         near = _nearness(np.einsum("ij,ij->j", distances, distances)) * self._likeness
         errors = np.einsum("ij,ij->j", weights.slopes, shares(parts, seconds))
-        for members, rows, products, of_pairs in self._parts:
+        for members, products, rows, of_pairs in self._parts:
             errors[members] += (of_pairs @ near[products])[rows]
         nearest, doubt = near[weights.measured], np.ones(weights.count)
         errors[weights.known] += np.add.reduceat(nearest * weights.own, weights.firsts)
