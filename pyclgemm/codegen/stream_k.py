@@ -160,8 +160,8 @@ def few_tiles(
     parts[0] = 1
     parts[1] = np.sqrt(slabs / (_ADDING * joining)).round()  # adding more costs more than it saves
     parts[2] = FAN_IN
-    parts[3] = groups // tiles
     parts[4] = groups / tiles
+    parts[3] = np.floor(parts[4])
     np.minimum(parts[1:3], parts[3], out=parts[1:3])
     np.maximum(parts[1], 1, out=parts[1])
     sums = np.ceil(parts)
@@ -172,14 +172,16 @@ def few_tiles(
     steps = 1.0 + twice
     neighbours = _neighbours(sums)
     read = np.where(twice, neighbours + np.ceil(sums / neighbours), sums)
-    if len(pairs := np.flatnonzero(fan_in == PAIRS)):
-        steps[:, pairs] = read[:, pairs] = np.ceil(np.log2(sums[:, pairs]))
+    if (by_pairs := fan_in == PAIRS).any():
+        levels = np.ceil(np.log2(sums))
+        steps, read = np.where(by_pairs, levels, steps), np.where(by_pairs, levels, read)
     steps[4] += uneven
-    whole = parts == 1
-    steps[whole] = read[whole] = 0
+    is_divided = parts != 1
+    steps *= is_divided
+    read *= is_divided
     durations = np.ceil(slabs / parts) + joining * (steps + _ADDING * read)
-    chosen = durations.argmin(axis=0), np.arange(len(tiles))
-    return parts[chosen], steps[chosen], read[chosen]
+    chosen = durations.argmin(axis=0) * len(tiles) + np.arange(len(tiles))
+    return parts.take(chosen), steps.take(chosen), read.take(chosen)
 
 
 def slab_count(k: int, depth: int) -> int:

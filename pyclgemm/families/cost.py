@@ -114,6 +114,16 @@ class Place(NamedTuple):
 
         return place("a", problem.a), place("b", problem.b), place("out", problem.out)
 
+    @staticmethod
+    def exchanged(a: Place, b: Place, out: Place) -> tuple[Place, Place, Place]:
+        """The places of B^T, A^T and the transposed result."""
+        by_columns = a.layout.order == "row"
+        return (
+            Place("a", b.layout.transposed, by_columns),
+            Place("b", a.layout.transposed, by_columns, b.in_panels),
+            Place("out", out.layout.transposed, by_columns),
+        )
+
 
 class Access(NamedTuple):
     """The terms of `Work` for reading a slab of A or B or for ending a tile; others are 0."""
@@ -437,10 +447,12 @@ class WorkTable:
         groups, longest = np.array(tiles), np.array(slabs)
         steps, sums = np.zeros((2, len(groups)))
         tiles, slabs = tiles[fills], slabs[fills]
-        worthwhile = np.maximum(tiles, tiles * slabs // LEAST_SLABS)
+        all_slabs = tiles * slabs
+        worthwhile = np.maximum(tiles, np.floor(all_slabs / LEAST_SLABS))
         most = np.minimum(self._units * w["fill"][fills], worthwhile)
-        split = np.where((tiles % most != 0) & (slabs > 1), 2.0, 0.0)
-        groups[fills], longest[fills] = most, tiles * slabs / most
+        rounds = tiles / most
+        split = 2.0 * ((rounds != np.floor(rounds)) & (slabs > 1))
+        groups[fills], longest[fills] = most, all_slabs / most
         steps[fills] = sums[fills] = split
         few = np.flatnonzero(tiles < most)
         if len(few):

@@ -100,11 +100,12 @@ class Predictor:
 
         Alignments from `widest` on are alike.
         """
-        laid, swapped = self._laid(problem, widest), None
+        places = Place.of(problem, widest)
+        laid, swapped = self._laid(*places), None
         swapping = [members for members in self._members if members.exchange(problem)]
         if swapping:
             swapped = np.zeros(len(self.configs), bool)
-            exchanged = self._laid(problem.transposed, widest)
+            exchanged = self._laid(*Place.exchanged(*places))
             for columns in (members.columns for members in swapping):
                 laid[:, columns] = exchanged[:, columns]
                 swapped[columns] = True
@@ -115,10 +116,9 @@ class Predictor:
         exchanged = tuple(members.exchange(problem) for members in self._members)
         return Place.of(problem, widest), exchanged, problem.c is None
 
-    def _laid(self, problem: GemmProblem, widest: int) -> Terms:
+    def _laid(self, a: Place, b: Place, out: Place) -> Terms:
         """The terms of all three matrices."""
-        a, b, out = map(self._terms, Place.of(problem, widest))
-        return a + b + out
+        return self._terms(a) + self._terms(b) + self._terms(out)
 
     def _terms(self, place: Place) -> Terms:
         """The terms of a matrix."""

@@ -274,26 +274,48 @@ class Weights:
                 of_products = np.add.reduceat(of_times, firsts, axis=-1).astype(np.float32)
                 self._families.append((members, numbered, numbers, of_products))
                 self.slopes[:, members] = residuals.slopes[name][:, None]
-        self._kept: dict[bytes, list[tuple[slice, Numbers, Numbers, Single]]] = {}
+        self._kept: dict[bytes, WeightsOfPacks] = {}
 
-    def of(self, packs: Numbers) -> list[tuple[slice, Numbers, Numbers, Single]]:
-        """The configurations and products of each family, the rows, and the weights.
-
-        Configurations with equal features that pack as many operands share a row.
-        """
+    def of(self, packs: Numbers) -> WeightsOfPacks:
+        """The weights if each configuration packs so many operands."""
         key = packs.tobytes()
         if key not in self._kept:
-            self._kept[key] = [
-                (members, products, *_of_packs(weights, packs[members], numbered))
-                for members, numbered, products, weights in self._families
-            ]
+            self._kept[key] = WeightsOfPacks(self._families, packs)
         return self._kept[key]
 
 
-def _of_packs(weights: Single, packs: Numbers, numbered: Numbers) -> tuple[Numbers, Single]:
-    """The row of each configuration, and the weights of all products in each row."""
-    different, rows = _distinct(np.column_stack([packs, numbered]))
-    return rows, weights[different[:, 0], different[:, 1]]
+class WeightsOfPacks:
+    """The weights of products for configurations that pack `packs` operands.
+
+    Configurations of a family with equal features that pack as many operands share a row of
+    weights.
+    """
+
+    def __init__(
+        self, families: Sequence[tuple[slice, Numbers, Numbers, Single]], packs: Numbers
+    ) -> None:
+        # Row 0 is that of families without times: they have no weights, and errors of 0.
+        self._rows, self._count = np.zeros(len(packs), int), 1
+        self._products = np.concatenate([np.zeros(0, int), *(each[2] for each in families)])
+        #: For each family: its rows, where its products are among all, and the weights.
+        self._blocks: list[tuple[slice, slice, Single]] = []
+        first = 0
+        for members, numbered, products, weights in families:
+            keys = np.column_stack([packs[members], numbered])
+            different, rows = _distinct(keys)
+            self._rows[members] = self._count + rows
+            last, end = self._count + len(different), first + len(products)
+            block = weights[different[:, 0], different[:, 1]]
+            self._blocks.append((slice(self._count, last), slice(first, end), block))
+            self._count, first = last, end
+
+    def errors(self, near: Single) -> Single:
+        """The error of each configuration, by how near the product is to each measured one."""
+        near_of_families = near[self._products]
+        errors = np.zeros(self._count, np.float32)
+        for rows, products, weights in self._blocks:
+            np.dot(weights, near_of_families[products], out=errors[rows])
+        return errors[self._rows]
 
 
 class Corrections:
@@ -303,7 +325,7 @@ class Corrections:
     """
 
     def __init__(self, weights: Weights, problem: GemmProblem, packs: Numbers) -> None:
-        self._weights, self._parts = weights, weights.of(packs)
+        self._weights, self._of_packs = weights, weights.of(packs)
         self._likeness = weights.residuals.likeness(problem)
 
     def at(self, sizes: Sequence[float], parts: Terms, seconds: Column) -> tuple[Column, Column]:
@@ -315,8 +337,7 @@ class Corrections:
         distances = weights.residuals.octaves - np.log2(sizes, dtype=np.float32)[:, None]
         near = _nearness(np.einsum("ij,ij->j", distances, distances)) * self._likeness
         errors = np.einsum("ij,ij->j", weights.slopes, shares(parts, seconds))
-        for members, products, rows, of_pairs in self._parts:
-            errors[members] += (of_pairs @ near[products])[rows]
+        errors += self._of_packs.errors(near)
         nearest, doubt = near[weights.measured], np.ones(weights.count)
         errors[weights.known] += np.add.reduceat(nearest * weights.own, weights.firsts)
         # A time whose error is correlated by r tells as much as r^2 times of the same product.
