@@ -9,9 +9,10 @@ from pyclgemm.device.ceilings import typical_ceilings
 from pyclgemm.device.traits import typical_traits
 from pyclgemm.families.cost import WorkTable, shares, total
 from pyclgemm.families.registry import family_of, problem_on
+from pyclgemm.problem.shape import GemmShape
 from pyclgemm.selection import residuals
 from pyclgemm.selection.database import load_database
-from pyclgemm.selection.features import extents, samples_of
+from pyclgemm.selection.features import Sample, extents, samples_of
 from pyclgemm.selection.residuals import Residuals
 
 H100 = typical_traits("sm_90")
@@ -55,20 +56,25 @@ def layout_factor(one, other):
     return factor * (residuals._OTHER_ROWS if differs else 1)
 
 
+def shared_variance(problems, features, *, same):
+    """The covariance of two times of a family, but for the trend and the noise."""
+    one, other = (np.log2(extents(problem)) for problem in problems)
+    apart = np.sum((features[0] - features[1]) ** 2)
+    alike = residuals._ALIKE * math.exp(-apart / (2 * residuals._LIKE**2))
+    near = 1 + np.sum((one - other) ** 2) / (2 * residuals._REACH**2)
+    shared = (residuals._OWN * same + alike + residuals._FAMILY) / near
+    return shared * layout_factor(*problems)
+
+
 def covariance_of(found, of_parts, times):
     """The covariance of the times of a family, pair by pair, without the noise."""
     samples = found.samples[times]
     features = np.column_stack([found.features, found.packs])[times]
-    octaves = np.log2([extents(one.problem) for one in samples])
     matrix = np.empty([len(samples)] * 2)
     for i, one in enumerate(samples):
         for j, other in enumerate(samples):
-            apart = np.sum((features[i] - features[j]) ** 2)
-            alike = residuals._ALIKE * math.exp(-apart / (2 * residuals._LIKE**2))
-            own = residuals._OWN if one.config == other.config else 0
-            near = 1 + np.sum((octaves[i] - octaves[j]) ** 2) / (2 * residuals._REACH**2)
-            shared = (own + alike + residuals._FAMILY) / near
-            matrix[i, j] = shared * layout_factor(one.problem, other.problem)
+            pair, same = (one.problem, other.problem), one.config == other.config
+            matrix[i, j] = shared_variance(pair, (features[i], features[j]), same=same)
     trend = of_parts[:, times]
     return matrix + residuals._TREND * trend.T @ trend
 
@@ -94,6 +100,49 @@ def test_weights_and_left_out_errors_are_those_of_the_equations(learnt, family):
     squares = count * prior + np.sum(np.square(left_out))
     expected = math.sqrt(squares / (count + len(errors)))
     assert found.spread(family) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("text", ["1000x600x700", "8x3000x512:TN", "77x79x4001"])
+def test_a_correction_is_the_sum_over_all_times(learnt, text):
+    found, _, _ = learnt
+    problem = problem_on(GemmShape.parse(text).problem("float64"), H100)
+    configs = sorted({one.config for one in found.samples}, key=lambda one: one.family)
+    table = a_table([Sample(problem, config, 1.0) for config in configs])
+    packs = table.packs.astype(int)
+    parts = table.parts(*extents(problem))
+    weights = residuals.Weights(found, configs, table)
+    corrections = residuals.Corrections(weights, problem, packs)
+    errors, _ = corrections.at(extents(problem), parts, total(parts))
+    measured = np.column_stack([found.features, found.packs])
+    wanted = np.column_stack([residuals._features(table), packs])
+    of_parts = shares(parts, total(parts))
+    for number, config in enumerate(configs):
+        expected = found.slopes[config.family] @ of_parts[:, number]
+        for time, sample in enumerate(found.samples):
+            if sample.config.family == config.family:
+                pair, features = (problem, sample.problem), (wanted[number], measured[time])
+                shared = shared_variance(pair, features, same=sample.config == config)
+                expected += found.weights[time] * shared
+        # Beside the terms that are left out, sums in float32.
+        bound = residuals._NEGLIGIBLE + 2.0**-20 * np.abs(found.weights).sum()
+        assert errors[number] == pytest.approx(expected, abs=bound)
+
+
+def test_factors_leave_out_what_changes_errors_little():
+    rng = np.random.default_rng(5)
+    features, products = rng.random((60, 3)), rng.random((400, 3))
+    apart = np.sum((features[:, None] - products) ** 2, axis=-1)
+    weights = (rng.standard_normal(400) * np.exp(-apart / 2)).reshape(2, 30, 400)
+    left, right = residuals._factored(weights)
+    assert len(right) < 30
+    for near in (np.ones(400), rng.random(400), np.eye(400)[7]):
+        found = left @ (right @ near)
+        bound = residuals._NEGLIGIBLE + 2.0**-20 * np.abs(weights).sum(-1).max()
+        np.testing.assert_allclose(found, weights @ near, atol=bound)
+    # Small weights of one sign, or none at all.
+    for sum_of_weights in (2 * residuals._NEGLIGIBLE, 0):
+        left, right = residuals._factored(np.full((1, 1, 400), sum_of_weights / 400))
+        assert left @ (right @ np.ones(400)) == pytest.approx(sum_of_weights)
 
 
 def test_of_many_times_an_even_selection_is_left_out():
