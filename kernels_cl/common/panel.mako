@@ -200,7 +200,6 @@ for (int i = ${begin}; i < ${end}; ++i) {
 ## Copies columns that do not fill a panel, unconverted, for a tile that reads other columns in place.
 <%def name="copy()" filter="trim">
 <% bits = "ushort" if element.stored == "half" else element.stored %>
-const int columns = n - first_column;
 % if kernel.pairs:
 const int rows = min(k - 2 * first_depth, (extent)(2 * KC));
 % endif
@@ -211,8 +210,20 @@ for (int p = 0; p < ${"rows" if kernel.pairs else "depth"}; ++p) {
     const __global ${bits} *b_row = (const __global ${bits} *)b + B_AT(first_depth + p, first_column);
     % endif
     __global ${bits} *panel_row = (__global ${bits} *)panel + p * NR;
-    for (int j = 0; j < NR; ++j) {
-        panel_row[j] = j < columns ? b_row[j] : (${bits})(0);
+    int j = 0;
+    % if cpu.vectors > 1:
+    for (; j + VW <= columns; j += VW) {
+        #pragma unroll
+        for (int i = 0; i < VW; ++i) {
+            panel_row[j + i] = b_row[j + i];
+        }
+    }
+    % endif
+    for (; j < columns; ++j) {
+        panel_row[j] = b_row[j];
+    }
+    for (; j < NR; ++j) {
+        panel_row[j] = 0;
     }
 }
 </%def>

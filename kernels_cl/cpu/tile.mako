@@ -23,8 +23,8 @@ vector ${sums};
 const __global ${element.real} *a_tile = (const __global ${element.real} *)(a_block + (tile_row - row_begin) * A_STEP);
 % if kernel.in_place:
 const __global ${element.stored} *b_row =
-    whole ? b + B_AT(first_depth, first_column) : (const __global ${element.stored} *)panel;
-const long b_step = whole ? b_row_stride : NR;
+    in_place ? b + B_AT(first_depth, first_column) : (const __global ${element.stored} *)panel;
+const long b_step = in_place ? b_row_stride : NR;
 % else:
 const __global vector *b_row = (const __global vector *)panel;
 % endif

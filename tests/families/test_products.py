@@ -166,6 +166,16 @@ def test_few_rows_by_panels(queue, rows, dtype, vendor):
             check_gemm(queue, (rows, 75, k), dtype, config=config, pack=panels)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float16", "int8"])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+def test_the_last_columns_of_b_that_is_read_in_place(queue, require, dtype, vectors):
+    # They fill some of a tile's vectors, or the last one in part, at each number of columns.
+    require(dtype)
+    config = CpuConfig(MR=2, NR=4 * vectors, KC=16, VW=4, PACKB=0)
+    for columns in range(1, 4 * vectors + 1):
+        check_gemm(queue, (5, 4 * vectors + columns, 37), dtype, config=config, c=ROW, beta=2.0)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("k", [16, 21, 31, 37])
 def test_dot_products_multiply_infinite_elements_once(queue, require, dtype, k):

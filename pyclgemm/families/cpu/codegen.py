@@ -140,6 +140,11 @@ class _CpuKernel:
         self.sum_names = [[f"sum{r}_{j}" for j in vectors] for r in range(config.MR)]
         # Numbers of vectors of a row that are multiplied: all, or those that the last columns need.
         self.widths = [config.vectors] if self.by_dots else _halves(config.vectors)
+        # Whether the columns of a panel fill the vectors that are read.
+        self.fills_vectors = " || ".join(
+            f"columns == {times(count, 'VW') if count < config.vectors else 'NR'}"
+            for count in self.widths
+        )
         # Columns of B whose dot products with a tile's rows are summed at once.
         self.dot_columns = dot_columns(config, problem.complex, self.traits)
         # Whether the last elements of a dot product are multiplied as a vector, with a mask: the C
