@@ -100,3 +100,5 @@ OF_WIDTH(16)
 // pocl's own take vectors of 32 bits in another register.
 #define convert_int2(x) __builtin_convertvector(x, int2)
 #define convert_int4(x) __builtin_convertvector(x, int4)
+// pocl's own gives other numbers in host code.
+#define select(a, b, c) ((c) ? (b) : (a))
