@@ -154,5 +154,5 @@ def pictures() -> dict[str, Callable[[Path], None]]:
         "unseen-h100": _unseen("h100/2026-11-28-unseen"),
         "unseen-xeon": _unseen("xeon/2026-11-24-unseen"),
         "unseen-epyc": _unseen("epyc/2026-11-29-unseen"),
-        "unseen-zen5": _unseen("epyc/2026-11-30-unseen"),
+        "unseen-zen5": _unseen("epyc/2026-12-01-unseen"),
     }

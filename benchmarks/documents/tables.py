@@ -415,7 +415,7 @@ def _epyc_unseen() -> str:
 
 @table("zen5-unseen")
 def _zen5_unseen() -> str:
-    return _unseen("epyc/2026-11-30-unseen")
+    return _unseen("epyc/2026-12-01-unseen")
 
 
 @table("h100-transform3d")
