@@ -197,7 +197,7 @@ for (int i = ${begin}; i < ${end}; ++i) {
 }
 </%def>
 
-## Copies columns that do not fill a panel, unconverted, for a tile that reads other columns in place.
+## Copies `columns` columns, which do not fill vectors, unconverted, for a tile that reads others in place.
 <%def name="copy()" filter="trim">
 <% bits = "ushort" if element.stored == "half" else element.stored %>
 % if kernel.pairs:

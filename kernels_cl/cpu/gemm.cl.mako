@@ -159,7 +159,7 @@ ${prelude.signature("__kernel __attribute__((reqd_work_group_size(1, 1, 1)))", a
                 const __global element *panel =
                     b + b_offset + (first_depth * panels + (long)(first_column / NR) * depth) * NR;
                 % elif kernel.in_place:
-                // B is read in place, except for columns that do not fill ${"vectors" if len(kernel.widths) > 1 else "a panel"}.
+                // B is read in place, except for columns that do not fill the vectors that a tile reads.
                 const int columns = min(n - first_column, (extent)NR);
                 const bool in_place = ${kernel.fills_vectors};
                 if (!in_place) {
